@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
-from mri_vit.report.schema.part import Estimate, Number, Part
+from mri_vit.report.schema.parts import Estimate, Number, Part
 from mri_vit.report.schema.run import Design
 
 SCHEMA: Final = 1

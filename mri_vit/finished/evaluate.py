@@ -104,7 +104,7 @@ def _write(run: Path, study: Study, tables: list[Tables], notes: dict[str, str],
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended."""
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
     score, survival = (stacked(parts) for parts in zip(*tables, strict=True))
-    internal = assembly.metrics(reports.read(run)).model_dump(mode="json", exclude={"files", "patients", "failures"})
+    internal = assembly.metrics(reports.read_run(run)).model_dump(mode="json", exclude={"files", "patients", "failures"})
     last = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
     last |= dict(zip(integrity.INTERNAL_TABLES, map(predictions.dumps, _internal(run, study, score)), strict=True))
     integrity.write_hashed(folder, [], last | {files.PREDICTIONS: predictions.dumps(score)})

@@ -20,7 +20,7 @@ from mri_vit.errors import UsageError
 from mri_vit.finished.comparison_document import Alone, Cost, Costs, Patients, Setting, Side
 from mri_vit.report.numbers import comparators
 from mri_vit.report.numbers.judged import in_order, known_rows
-from mri_vit.report.reading.run import Run, read
+from mri_vit.report.reading.run import Run, read_run
 from mri_vit.report.schema.run import Environment
 from mri_vit.report.words.notation import is_defined
 from mri_vit.run import files, integrity
@@ -125,7 +125,7 @@ def _opened(folder: Path, console: Console) -> Opened:
             "is done"
         )
     integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
-    run = read(folder)
+    run = read_run(folder)
     if not len(run.predictions):
         raise UsageError(f"{folder / files.PREDICTIONS}: no row; nobody was predicted")
     return Opened(folder, run)

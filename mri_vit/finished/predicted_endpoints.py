@@ -300,9 +300,9 @@ def reported_verdicts(run: Path) -> tuple[Metrics, Source]:
     if found := _reported(run):
         return found, "report"
     from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
-    from mri_vit.report.reading.run import read
+    from mri_vit.report.reading.run import read_run
 
-    return assembly.metrics(read(run)), "computed"
+    return assembly.metrics(read_run(run)), "computed"
 
 
 def _reported(run: Path) -> Metrics | None:

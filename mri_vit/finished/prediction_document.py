@@ -10,9 +10,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import MapKind, MapVerdict
-from mri_vit.report.schema.part import Estimate, Number, Part
+from mri_vit.report.schema.parts import Estimate, Kind, Number, Part
 from mri_vit.report.schema.run import Step
 from mri_vit.settings.sections import Reason
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.part import Number, Part
+from mri_vit.report.schema.parts import Number, Part
 from mri_vit.run.screen import WARNING
 
 SCHEMA: Final = 1

@@ -6,20 +6,18 @@ from collections.abc import Mapping
 
 from mri_vit.metrics.added_value import RISK
 from mri_vit.report.numbers import everything
+from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.numbers.maps import MODEL
-from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.reading.run import OWN, Map, Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.comparison import Kind
-from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import ComparatorMaps, EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
+from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.patients import Failures
 from mri_vit.report.schema.run import Design, Planted, SiteProbe
 from mri_vit.report.schema.survival import AddedValue, SurvivalEndpoint
-from mri_vit.report.verdicts import comparators as beside_own
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
-from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import added_value as added_value_words
 from mri_vit.report.words import cards, elsewhere, map_verdicts, published, recipes, verdicts
@@ -74,7 +72,7 @@ def _endpoint(
     caveats: Mapping[str, Caveats],
     judged: Mapping[str, Verdict],
 ) -> BinaryEndpoint | SurvivalEndpoint:
-    sides = beside_own.sides(endpoint.models, judged)
+    sides = model_verdict.comparator_sides(endpoint.models, judged)
     added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
     return endpoint.model_copy(
         update={
@@ -146,7 +144,7 @@ def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint
 def site_probes(found: SiteProbe) -> SiteProbe:
     """The site probe of each model with its verdict."""
     judged = {
-        model: probe.model_copy(update={"warning": probe_verdict.tells_site(probe)}) for model, probe in found.models.items()
+        model: probe.model_copy(update={"warning": model_verdict.tells_site(probe)}) for model, probe in found.models.items()
     }
     said = {model: probe.model_copy(update={"sentence": caveat_words.site_probe(probe)}) for model, probe in judged.items()}
     return found.model_copy(update={"models": said})

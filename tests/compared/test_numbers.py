@@ -16,7 +16,7 @@ from mri_vit.finished.paired_runs import Rows
 from mri_vit.metrics import comparison
 from mri_vit.metrics.delong import delong_paired
 from mri_vit.metrics.within_fold import within_fold_auc
-from mri_vit.report.numbers import chance, compare
+from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.judged import flags, floats, known_rows
 from mri_vit.report.schema.run import Design
 from mri_vit.settings.endpoint import Endpoint
@@ -41,7 +41,7 @@ def test_two_runs_differ_as_two_models_of_one_report_do(tmp_path: Path, repeats:
         if not len(own):
             assert endpoint.name not in found
             continue
-        expected = compare.versus(endpoint, own, twin, chance.inflation(own, "cross-validation"))
+        expected = comparisons.versus(endpoint, own, twin, chance.inflation(own, "cross-validation"))
         assert expected is not None
         said = expected.difference, expected.low, expected.high, expected.z, expected.p
         assert numbers_of(found[endpoint.name].models["vit"]) == pytest.approx(said, nan_ok=True, rel=1e-12)

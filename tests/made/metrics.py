@@ -8,7 +8,7 @@ from types import SimpleNamespace, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.parts import Part
 
 P = TypeVar("P", bound=Part)
 

@@ -56,7 +56,7 @@ def test_a_record_of_other_things_is_named(tmp_path: Path, steps: object):
 def test_a_report_of_a_damaged_run_ends_with_6(tmp_path: Path, name: str):
     run = make_run(tmp_path / "run")
     (run / name).write_text({"folds.json": '{"repeats": 17}', "environment.json": '{"versions": 17}'}.get(name, "[17]"))
-    assert exit_code.of(lambda: reports.read(run)) == 6
+    assert exit_code.of(lambda: reports.read_run(run)) == 6
 
 
 @pytest.mark.parametrize("name", ["excluded.csv", "cohort.csv", "site_probe.csv"])
@@ -65,7 +65,7 @@ def test_a_damaged_table_of_a_run_is_named(tmp_path: Path, name: str, content: b
     run = make_run(tmp_path / "run")
     (run / name).write_bytes(content)
     with pytest.raises((IntegrityError, UsageError), match=name.replace(".", r"\.")):
-        reports.read(run)
+        reports.read_run(run)
 
 
 def test_folds_without_their_hash_are_named(tmp_path: Path):

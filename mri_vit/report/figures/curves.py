@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from mri_vit.report.figures import panels, vertices
 from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE, drawn, legend_below, named, numbers, panel
 from mri_vit.report.schema.binary import BinaryResult, Roc
-from mri_vit.report.schema.part import Band, CalibrationGroup
+from mri_vit.report.schema.parts import Band, CalibrationGroup
 from mri_vit.settings.recipe import is_candidate
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point

@@ -30,7 +30,7 @@ from mri_vit.report.figures.panels import (
     numbers,
     panel,
 )
-from mri_vit.report.schema.part import CalibrationGroup
+from mri_vit.report.schema.parts import CalibrationGroup
 from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
 from mri_vit.report.words import added_value as words
 

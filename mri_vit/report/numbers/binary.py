@@ -1,25 +1,41 @@
 """All that is measured of one model on one binary endpoint: its rows in, a result of `metrics.json` out.
 
 Every resampling starts its own generator from the study's seed, so that models of the same patients share their draws.
+
+n is the number of patients, b the number of bootstrap draws, u the number of distinct scores and one more, g that of the grid.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
+from sklearn.metrics import precision_recall_curve, roc_curve
 
-from mri_vit.metrics import calibration, calibration_curve, decision, delong, discrimination
+from mri_vit.metrics import bootstrap, calibration, calibration_curve, decision, delong, discrimination
 from mri_vit.metrics import calibration as calibration_interval
 from mri_vit.metrics.delong import auc_interval
-from mri_vit.report.numbers import chance, points
+from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, flags, floats, fold_of, fold_summary, has_folds, tied
-from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups
+from mri_vit.report.numbers.judged import (
+    Caveats,
+    apart,
+    averaged,
+    by_fold,
+    calibration_groups,
+    first_repeat,
+    flags,
+    floats,
+    fold_of,
+    fold_summary,
+    has_folds,
+    tied,
+)
 from mri_vit.report.schema.binary import (
     AveragePrecision,
     Band,
@@ -28,15 +44,17 @@ from mri_vit.report.schema.binary import (
     Brier,
     Calibration,
     OperatingPoint,
+    PrecisionRecall,
     Recalibrated,
+    Roc,
     Threshold,
 )
-from mri_vit.report.schema.part import Estimate, Interval, Value
+from mri_vit.report.schema.parts import Estimate, Interval, Value
 from mri_vit.settings.endpoint import Endpoint
 
-# n is the number of patients
-
 THRESHOLDS = np.arange(1, 100) / 100  # whole per cents: each is a choice of harm against benefit (Vickers & Elkin 2006)
+GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives resolves
+Rates = Float[np.ndarray, "b u"]
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed: int) -> BinaryResult:
@@ -75,8 +93,8 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
         **vars(of_probabilities(truth, score, seed) if not outside(score) else OfProbabilities()),
         not_probability=None,
         operating_point=_operating_point(first_repeat(rows)),
-        roc=points.roc(rows, pooled, np.random.default_rng(seed)),
-        precision_recall=points.precision_recall(truth, score),
+        roc=roc(rows, pooled, np.random.default_rng(seed)),
+        precision_recall=precision_recall(truth, score),
         folds=folds,
         fold_mean=summary.mean,
         fold_variance=summary.variance,
@@ -179,7 +197,7 @@ def _estimate(value: float, ends: tuple[float, float]) -> dict[str, float]:
 
 
 def _average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], seed: int) -> AveragePrecision:
-    low, high = points.average_precision_interval(truth, score, np.random.default_rng(seed))
+    low, high = average_precision_interval(truth, score, np.random.default_rng(seed))
     value = discrimination.average_precision(truth, score)
     return AveragePrecision(value=value, low=low, high=high, chance=float(truth.mean()))
 
@@ -233,3 +251,94 @@ def _fold(repeat: int, fold: int, here: pd.DataFrame) -> BinaryFold:
         auc=discrimination.auc(flags(here.truth), floats(here.score)),
         chance_error=discrimination.chance_error(positives, len(here) - positives),
     )
+
+
+def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> Roc:
+    """True positive rates over a grid of false positive rates: mean and sample deviation over folds, pooled, and its band.
+
+    The mean of folds is vertical averaging (Fawcett 2006, doi:10.1016/j.patrec.2005.10.010). The band holds, at each false
+    positive rate, 95 % of the curves of patients drawn with replacement within their class; it is pointwise.
+    """
+    truth, score = flags(pooled.truth), floats(pooled.score)
+    folds = [interpolated_roc(flags(here.truth), floats(here.score)) for _, _, here in by_fold(rows)]
+    defined = np.array([values for values in folds if not math.isnan(values[0])]).reshape(-1, len(GRID))
+    unknown = np.full(len(GRID), math.nan)
+    low, high = band(truth, score, generator)
+    return Roc(
+        false_positives=tuple(GRID.tolist()),
+        mean=tuple((defined.mean(axis=0) if len(defined) else unknown).tolist()),
+        deviation=tuple((defined.std(axis=0, ddof=1) if len(defined) > 1 else unknown).tolist()),
+        pooled=tuple(interpolated_roc(truth, score).tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+    )
+
+
+def interpolated_roc(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
+    """True positive rate at each point of the grid, by scikit-learn's ROC curve; NaN where only one class is present."""
+    if not truth.any() or truth.all():
+        return np.full(len(GRID), math.nan)
+    false_positives, true_positives, _ = roc_curve(truth, score, drop_intermediate=False)
+    return np.interp(GRID, false_positives, true_positives)  # at a vertical step: its upper end
+
+
+def band(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
+) -> tuple[Float[np.ndarray, " g"], Float[np.ndarray, " g"]]:
+    """Pointwise 95 % band of the ROC curve by a bootstrap of patients, stratified by class; NaN with one class only."""
+    if not truth.any() or truth.all():
+        return np.full(len(GRID), math.nan), np.full(len(GRID), math.nan)
+
+    def curves(true_positives: Rates, false_positives: Rates) -> Float[np.ndarray, "b g"]:
+        return np.stack([np.interp(GRID, x, y) for x, y in zip(false_positives, true_positives, strict=True)])
+
+    return _band_interval(curves, truth, score, generator)
+
+
+def precision_recall(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]) -> PrecisionRecall:
+    """Every point of the precision-recall curve, by scikit-learn; no points where only one class is present."""
+    if not truth.any() or truth.all():
+        return PrecisionRecall(recall=(), precision=())
+    precision, recall, _ = precision_recall_curve(truth, score)
+    return PrecisionRecall(recall=tuple(recall.tolist()), precision=tuple(precision.tolist()))
+
+
+def average_precision_interval(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], generator: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval of the average precision by the same bootstrap as the band; (NaN, NaN) with one class only.
+
+    Drawing within the classes keeps the prevalence, which the average precision depends on.
+    """
+    if not truth.any() or truth.all():
+        return math.nan, math.nan
+
+    def average_precision(recall: Rates, false_positives: Rates) -> Float[np.ndarray, " b"]:
+        hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
+        called = hits + alarms
+        precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
+        return (np.diff(recall, axis=1) * precision).sum(axis=1)
+
+    low, high = _band_interval(average_precision, truth, score, generator)
+    return float(low), float(high)
+
+
+def _band_interval(
+    measure: Callable[[Rates, Rates], Float[np.ndarray, "b *measures"]],
+    truth: Bool[np.ndarray, " n"],
+    score: Float[np.ndarray, " n"],
+    generator: np.random.Generator,
+) -> tuple[Float[np.ndarray, "*measures"], Float[np.ndarray, "*measures"]]:
+    """95 % interval of what is measured of the true and the false positive rates of patients drawn within their class."""
+    order = np.argsort(-score, kind="stable")
+    last = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])  # equal scores are called positive together
+    positive, negative = truth[order], ~truth[order]
+    return bootstrap.interval(
+        lambda drawn: measure(_rates(drawn, positive, last), _rates(drawn, negative, last)), negative, generator
+    )
+
+
+def _rates(drawn: Float[np.ndarray, "b n"], here: Bool[np.ndarray, " n"], last: np.ndarray) -> Rates:
+    """Share of a class among the first patients up to each of `last`, from nobody called positive to everybody."""
+    shares = np.cumsum(drawn * here, axis=1)[:, last] / here.sum()
+    return np.concatenate([np.zeros((len(drawn), 1)), shares], axis=1)

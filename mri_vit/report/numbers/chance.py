@@ -21,8 +21,7 @@ from mri_vit.metrics.heterogeneity import i_squared
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
 from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.comparison import ChanceTest, Retraining, WithinSites
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.parts import ChanceTest, Estimate, Retraining, WithinSites
 from mri_vit.settings.endpoint import Endpoint
 
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout

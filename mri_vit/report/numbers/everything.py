@@ -19,29 +19,22 @@ from mri_vit.report.numbers import (
     binary,
     chance,
     comparators,
-    compare,
-    drift,
-    failures,
-    follow_up,
-    map_scans,
+    comparisons,
     maps,
-    new_hospital,
-    pairwise,
+    other_hospitals,
     patients,
     site_probe,
     subgroups,
     survival,
     table1,
-)  # fmt: skip
+)
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
-from mri_vit.report.numbers.pooled import Caveats
+from mri_vit.report.numbers.judged import Caveats, chances_alive, in_order, known_rows
 from mri_vit.report.reading.run import OWN, Run, subject
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.elsewhere import NewHospital
 from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapSettings
 from mri_vit.report.schema.metrics import SCHEMA, Metrics, Result
-from mri_vit.report.schema.run import Cohort, Nothing, Settings
+from mri_vit.report.schema.run import Cohort, NewHospital, Nothing, Settings
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, SITE, is_bar, is_candidate
@@ -70,7 +63,7 @@ def measure(run: Run) -> Measured:
     """
     asked = run.study.endpoints
     tables = {endpoint.name: _tables(run, endpoint) for endpoint in asked}
-    results = compare.adjusted({endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in asked})
+    results = comparisons.adjusted({endpoint.name: _results(run, endpoint, tables[endpoint.name]) for endpoint in asked})
     order = comparators.ranked(run, results)
     shown = comparators.shown(order)
     models = [*order, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
@@ -98,17 +91,17 @@ def measure(run: Run) -> Measured:
         endpoints={e.name: _endpoint(run, e, tables[e.name], results[e.name], shown) for e in asked},
         cards={},
         patients=people,
-        failures=failures.measure(people, chief, run.study.seed),
+        failures=patients.measure_failures(people, chief, run.study.seed),
         planted={},
         site_probe=site_probe.measure(run.probe, run.study.seed),
         internal=run.internal,
-        drift={e.name: drift.measure(run, e, _honest(tables[e.name])) for e in asked} if abroad else {},
+        drift={e.name: other_hospitals.calibration_drift(run, e, _honest(tables[e.name])) for e in asked} if abroad else {},
         new_hospital={e.name: _new_hospitals(run, e, tables[e.name]) for e in asked} if abroad else {},
         maps=(),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
         map_scores=maps.measure(run),
-        map_scans=map_scans.measure(run.maps, run.study.channels, run.study.seed),
+        map_scans=maps.scan_shares(run.maps, run.study.channels, run.study.seed),
         map_groups=tuple(_group_maps(entry) for entry, _ in run.groups),
         comparator_maps={name: _comparator_maps(run, name) for name in models if name in run.comparator_maps},
         settings=Nothing() if run.design == "table" else _settings(run.study),
@@ -126,7 +119,7 @@ def _honest(tables: Tables) -> Tables:
 
 
 def _new_hospitals(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, NewHospital]:
-    found = {model: new_hospital.measure(endpoint, rows, run.cohort) for model, rows in _honest(tables).items()}
+    found = {model: other_hospitals.new_hospital(endpoint, rows, run.cohort) for model, rows in _honest(tables).items()}
     return {model: one for model, one in found.items() if one}
 
 
@@ -184,10 +177,10 @@ def _compared(run: Run, endpoint: Endpoint, model: str, tables: Tables, results:
     rows = tables[model]
     inflated = chance.inflation(rows, run.design)
     controls = [name for name in RIVALLED if name in tables]
-    tests = {name: compare.versus(endpoint, rows, tables[name], inflated) for name in controls}
-    own = compare.versus(endpoint, rows, tables[OWN], inflated) if OWN in tables and model != OWN else None
+    tests = {name: comparisons.versus(endpoint, rows, tables[name], inflated) for name in controls}
+    own = comparisons.versus(endpoint, rows, tables[OWN], inflated) if OWN in tables and model != OWN else None
     told = {name: test for name, test in tests.items() if test}
-    best = compare.best_control(told, results)
+    best = comparisons.best_control(told, results)
     return results[model].model_copy(update={"versus_controls": told, "versus_best": best, "versus_own": own})
 
 
@@ -200,7 +193,7 @@ def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
 
 
 def _family(run: Run, model: str) -> int:
-    """How many results are corrected together with this model's (see `compare.adjusted`)."""
+    """How many results are corrected together with this model's (see `comparisons.adjusted`)."""
     results = run.predictions[["endpoint", "model"]].drop_duplicates().model
     return int((results.map(_kind) == _kind(model)).sum())
 
@@ -236,14 +229,14 @@ def _endpoint(
     ordered = {model: tables[model] for model in results}
     alive = {} if endpoint.kind == "binary" else {model: chances_alive(run, endpoint, rows) for model, rows in ordered.items()}
     inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
-    pairs = pairwise.of_endpoint(endpoint, ordered, alive, inflated, run.study.seed)
+    pairs = comparisons.pairs_of_endpoint(endpoint, ordered, alive, inflated, run.study.seed)
     if endpoint.kind == "survival":
         time_days = labels.time_days.to_numpy(dtype=float) if len(labels) else np.zeros(0)
         return SurvivalEndpoint(
             kind="survival",
             known=len(marked),
             events=int(marked.sum()),
-            follow_up=follow_up.of_patients(time_days, marked),
+            follow_up=survival.follow_up_of(time_days, marked),
             published=(),
             models={model: result for model, result in results.items() if isinstance(result, SurvivalResult)},
             rivals=None,

@@ -14,14 +14,19 @@ import pandas as pd
 from jaxtyping import Bool, Float, Int
 
 from mri_vit.metrics import discrimination, survival
+from mri_vit.metrics.calibration_curve import Reliability
+from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.binary import BinaryFold
-from mri_vit.report.schema.comparison import Repeat
+from mri_vit.report.schema.parts import CalibrationGroup, Repeat
 from mri_vit.report.schema.survival import SurvivalFold
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES
 
 # n is the number of rows
+
+# Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
+MUCH_APART = 0.02
 
 
 def in_order(models: list[str]) -> list[str]:
@@ -174,3 +179,43 @@ class Outcome:
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A pooled figure and that of pairs within a fold, both of the first repeat, that are far apart."""
+
+    pooled: float
+    within: float
+    repeats: int  # of the run
+
+
+@dataclass(frozen=True)
+class Caveats:
+    """What limits a result beside its figures; `metrics.json` has it in words."""
+
+    tied: bool  # all scores are equal, so that the model does not distinguish any patients
+    apart: Apart | None
+    outside: int  # scores of a binary endpoint outside 0 to 1
+    like_truth: bool  # the score is the label itself, or every risk follows the order of the deaths
+    gap: float  # of probabilities: the least of a positive less the largest of a negative; NaN where there is none to take
+    has_cutoffs: bool  # of a survival endpoint: every patient's risk has a threshold from the training fold
+
+
+def apart(pooled: float, within: float, repeats: int) -> Apart | None:
+    """The two figures where they are far apart; else None.
+
+    Both are of the first repeat alone: a mean over repeats is the score of an ensemble and does better than one model, so that
+    over several repeats the two would differ without any difference of scale.
+    """
+    differ = abs(pooled - within) > MUCH_APART  # false for NaN too: nothing can be said of what is undefined
+    return Apart(pooled, within, repeats) if differ else None
+
+
+def calibration_groups(found: Reliability | SurvivalCalibration) -> tuple[CalibrationGroup, ...]:
+    """The points of a calibration curve."""
+    columns = (column.tolist() for column in (found.predicted, found.observed, found.low, found.high, found.n))
+    return tuple(
+        CalibrationGroup(predicted=predicted, observed=observed, low=low, high=high, n=n)
+        for predicted, observed, low, high, n in zip(*columns, strict=True)
+    )

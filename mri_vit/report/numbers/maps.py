@@ -1,13 +1,20 @@
-"""Whether maps can be believed: scored patients' figures in, means with intervals per method and endpoint out.
+"""Whether maps can be believed, and which scan they come from: each patient's figures in, means with 95 % intervals out.
 
 A fall of the evidence is in standard deviations of the evidence that the fold's model gives its test patients, so that
 endpoints and folds can be put together. A patient counts once: of several scored visits, the first.
+
+A network of randomised weights draws all patients' maps much alike, so that patients say little about how networks differ: the
+network is the unit, and the interval is one over networks. Networks of different folds are different ones.
+
+n is patients, m what is measured of each. NaN is a patient whose value is not known; such a patient is left out.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, get_args
 
 import numpy as np
@@ -16,15 +23,143 @@ from jaxtyping import Float
 from scipy.special import logit
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics import descriptive
-from mri_vit.report.numbers.means import mean, means, ratio
-from mri_vit.report.numbers.randomised import networks
-from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.maps import Agreement, EndpointMaps, MapCurves, MapEvaluation, MapResult, Order, Stage
-from mri_vit.report.schema.part import Mean
+from mri_vit.metrics import bootstrap, descriptive
+from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.maps import (
+    Agreement,
+    EndpointMaps,
+    MapCurves,
+    MapEvaluation,
+    MapResult,
+    MapShares,
+    MeanCurve,
+    Order,
+    ScoreShares,
+    SequenceShares,
+    Stage,
+)
+from mri_vit.report.schema.parts import Estimate, Mean
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.sections import AnyMethod
+
+
+def mean(values: Float[np.ndarray, " n"], seed: int) -> Mean:
+    """The mean over the patients of whom it is known."""
+    found = means(values[:, None], seed)
+    return Mean(value=found.value[0], low=found.low[0], high=found.high[0], n=found.n)
+
+
+def means(values: Float[np.ndarray, "n m"], seed: int) -> MeanCurve:
+    """Likewise for several measures at once, of the patients of whom all are known; value, low and high are of length m."""
+    known = values[~np.isnan(values).any(axis=1)]
+    if not len(known):
+        nothing = (math.nan,) * values.shape[1]
+        return MeanCurve(value=nothing, low=nothing, high=nothing, n=0)
+    low, high = bootstrap.percentile_interval(_weights(len(known), seed) @ known)
+    return MeanCurve(value=known.mean(axis=0).tolist(), low=low.tolist(), high=high.tolist(), n=len(known))
+
+
+def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"], seed: int) -> Mean:
+    """The mean of `above` over the mean of `below`, of the patients of whom both are known.
+
+    A ratio of means, not a mean of ratios: a patient whose `below` is next to nothing would rule that mean.
+    """
+    known = ~(np.isnan(above) | np.isnan(below))
+    above, below = above[known], below[known]
+    if not below.sum() > 0:
+        return Mean(value=math.nan, low=math.nan, high=math.nan, n=int(known.sum()))
+    weights = _weights(len(below), seed)
+    lower = weights @ below
+    drawn = np.where(lower > 0, weights @ above, np.nan) / np.where(lower > 0, lower, 1)
+    low, high = bootstrap.percentile_interval(drawn)
+    return Mean(value=float(above.sum() / below.sum()), low=float(low), high=float(high), n=len(below))
+
+
+@cache
+def _weights(n: int, seed: int) -> Float[np.ndarray, "draws n"]:
+    """Each resample's weight of each patient; equal for equal n, so that methods are compared on the same resamples."""
+    return bootstrap.counts(np.zeros(n), np.random.default_rng(seed)) / n
+
+
+@dataclass(frozen=True)
+class Networks:
+    """Fields of a method's result about networks of randomised weights; n is networks, and so intervals are."""
+
+    hit_randomised: Mean
+    energy_randomised: Mean
+
+
+def networks(rows: pd.DataFrame, seed: int) -> Networks:
+    """Means over networks of the share of peaks that hit the tumour, and of the energy over the tumour's share.
+
+    Parameters
+    ----------
+    rows
+        A row per patient with `fold`, `tumour_share`, and `hit_randomised` and `energy_randomised`: lists with a value for
+        each network of the fold (None where undefined), or None without a tumour mask.
+
+    Returns
+    -------
+    Networks
+        Intervals are 95 %, by a bootstrap of networks. A network's hits are a mean over its fold's patients, its energy a
+        ratio of their sums.
+    """
+    hits, energies = _by_network(rows, "hit_randomised"), _by_network(rows, "energy_randomised")
+    hit = hits.groupby(["fold", "network"])["value"].mean()
+    sums = energies.groupby(["fold", "network"])[["value", "tumour_share"]].sum()
+    sums = sums.loc[sums["tumour_share"] > 0]
+    ratio = sums["value"] / sums["tumour_share"]
+    return Networks(
+        hit_randomised=mean(hit.to_numpy(dtype=float), seed), energy_randomised=mean(ratio.to_numpy(dtype=float), seed)
+    )
+
+
+def _by_network(rows: pd.DataFrame, key: str) -> pd.DataFrame:
+    """A row per patient and network of whom both the value and the tumour are known."""
+    long = [
+        {"fold": fold, "network": index, "value": value, "tumour_share": share}
+        for fold, share, values in zip(rows.fold, rows.tumour_share, rows[key], strict=True)
+        if isinstance(values, list)  # None, or in a table NaN, without a mask
+        for index, value in enumerate(values)
+    ]
+    table = pd.DataFrame(long, columns=pd.Index(["fold", "network", "value", "tumour_share"]))
+    return table.astype({"value": float, "tumour_share": float}).dropna()
+
+
+def scan_shares(maps: Sequence[Map], channels: Sequence[str], seed: int) -> SequenceShares | None:
+    """Mean share of each scan in every endpoint's score and in every map; None where no patient has either.
+
+    Of a patient's visits the first counts. A score's share is the size of the scan's Shapley value, up or down, among those of
+    the study's scans.
+    """
+    scores: dict[str, list[list[float]]] = {}
+    shares: dict[tuple[AnyMethod, str], list[list[float]]] = {}
+    for shown in {shown.subject: shown for shown in reversed(maps)}.values():
+        for endpoint, parts in (shown.facts.get("score_by_scan") or {}).items():
+            sizes = [abs(float(parts[scan])) for scan in channels]
+            if sum(sizes) > 0:
+                scores.setdefault(endpoint, []).append([size / sum(sizes) for size in sizes])
+        for entry in shown.facts["maps"]:
+            if entry.get("by_scan"):
+                own = [float(entry["by_scan"][scan]) for scan in channels]
+                shares.setdefault((entry["method"], entry["endpoint"]), []).append(own)
+    if not scores and not shares:
+        return None
+    return SequenceShares(
+        scores={endpoint: _by_scan(rows, channels, seed) for endpoint, rows in scores.items()},
+        maps=tuple(
+            MapShares(method=method, endpoint=endpoint, **dict(_by_scan(rows, channels, seed)))
+            for (method, endpoint), rows in shares.items()
+        ),
+    )
+
+
+def _by_scan(rows: list[list[float]], channels: Sequence[str], seed: int) -> ScoreShares:
+    found = means(np.array(rows, float), seed)
+    ends = zip(channels, found.value, found.low, found.high, strict=True)
+    return ScoreShares(n=found.n, scans={scan: Estimate(value=value, low=low, high=high) for scan, value, low, high in ends})
+
 
 MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods

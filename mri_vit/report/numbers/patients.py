@@ -1,26 +1,32 @@
-"""Every predicted patient: what became of each, what the model said, and how wrong it was.
+"""Each patient's results and errors; of each endpoint the patients most wrong, and what they have in common.
 
-A patient's error is the share of the pairs with others of the same fold that the model ranks the wrong way. Scores of different
-folds share no scale, and risks have none at all; the order within a fold is what the report judges (`judged`), and the errors of
-all patients, weighted by their pairs, add up to 1 less that figure.
+Errors are shares of pairs, which no scale of scores and no follow-up makes larger than they are.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from scipy.stats import fisher_exact, mannwhitneyu
 
+from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import PairErrors, label_errors, survival_errors
+from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
-from mri_vit.report.schema.patients import Patient, PatientResult
+from mri_vit.report.schema.patients import Association, Failures, Patient, PatientResult, Trait
 from mri_vit.settings.endpoint import Endpoint
 
 SITE = "site"  # column of the cohort table
+WORST = 10  # patients whom a reader looks at one by one
+SHARE = 0.25  # of the ranked at most: the worst of a small cohort are still its tail
+FEWEST_PAIRS = 5  # of fewer, all are wrong by a coin more than once in 20: a patient censored early is in one or two
+RESAMPLES = 9999  # a p of a permutation test is then 0.0001 at least
 
 
 def measure(run: Run, models: Mapping[str, str]) -> tuple[Patient, ...]:
@@ -121,3 +127,106 @@ def _tumour_share(run: Run) -> dict[str, float]:
     """By patient; every row of a visit's scores has the same."""
     told = {str(one["subject"]): [row.get("tumour_share") for row in one["rows"]] for one in reversed(run.scores)}
     return {name: shares[0] for name, shares in told.items() if shares and shares[0] is not None}
+
+
+def measure_failures(patients: Sequence[Patient], models: Mapping[str, str], seed: int) -> dict[str, Failures]:
+    """The worst patients of each endpoint of which patients enough are ranked; sentences are empty.
+
+    `models` are, by endpoint, those whose scores the patients have.
+    """
+    found = {name: _of_endpoint(patients, model, name, seed) for name, model in models.items()}
+    return _adjusted({name: one for name, one in found.items() if one.patients})
+
+
+def ranked(patients: Sequence[Patient], endpoint: str) -> list[Patient]:
+    """Who is in pairs enough, the worst first; of the equally wrong, who lies further out among the scores of the fold."""
+    known = [one for one in patients if endpoint in one.endpoints and one.endpoints[endpoint].pairs >= FEWEST_PAIRS]
+
+    def order(one: Patient) -> tuple[float, float]:
+        result = one.endpoints[endpoint]
+        return -result.error, -abs(result.rank - 0.5)
+
+    return sorted(known, key=order)
+
+
+def _of_endpoint(patients: Sequence[Patient], model: str, endpoint: str, seed: int) -> Failures:
+    people = ranked(patients, endpoint)
+    most = min(WORST, int(SHARE * len(people)))
+    worst = [one for one in people[:most] if one.endpoints[endpoint].wrong > 0]  # a model may be wrong in fewer
+    others = people[len(worst) :]
+    tests = [
+        _of_findings(worst, others),
+        _of_sites(worst, others, seed),
+        _of_volumes("brain_ml", worst, others),
+        _of_volumes("tumour_share", worst, others),
+    ]
+    return Failures(
+        model=model,
+        patients=tuple(one.patient for one in worst),
+        ranked=len(people),
+        fewest_pairs=FEWEST_PAIRS,
+        associations=tuple(test for test in tests if test),
+        sentence="",
+    )
+
+
+def _of_findings(worst: Sequence[Patient], others: Sequence[Patient]) -> Association | None:
+    """Nothing where nobody was found to be out of the limits: whether anybody looked is then not known."""
+    flagged = [sum(bool(one.findings) for one in people) for people in (worst, others)]
+    sizes = [len(worst), len(others)]
+    if not sum(flagged) or not all(sizes):
+        return None
+    p = float(np.asarray(fisher_exact([flagged, [n - count for n, count in zip(sizes, flagged, strict=True)]]))[1])
+    return _association("finding", "", sizes, [count / n for n, count in zip(sizes, flagged, strict=True)], p)
+
+
+def _of_sites(worst: Sequence[Patient], others: Sequence[Patient], seed: int) -> Association | None:
+    """A permutation test, because the counts of ten patients are too small for the law of chi-squared."""
+    here, there = (Counter(one.site for one in people if one.site) for people in (worst, others))
+    sites = sorted(here | there)
+    if len(sites) < 2 or not here or not there:
+        return None
+    total = np.array([here[site] + there[site] for site in sites])
+    expected = total * here.total() / total.sum()
+    draws = np.random.default_rng(seed).multivariate_hypergeometric(total, here.total(), size=RESAMPLES)
+    own = np.array([here[site] for site in sites])
+    statistic, by_chance = ((((counts - expected) ** 2) / expected).sum(axis=-1) for counts in (own, draws))
+    p = (1 + int((by_chance >= statistic - 1e-9).sum())) / (1 + RESAMPLES)  # 1e-9: sums in another order are equal
+    level = min(here, key=lambda site: (-here[site], site))
+    sizes = [here.total(), there.total()]
+    return _association("site", level, sizes, [here[level] / sizes[0], there[level] / sizes[1]], p)
+
+
+def _of_volumes(trait: Trait, worst: Sequence[Patient], others: Sequence[Patient]) -> Association | None:
+    told = [np.array([getattr(one, trait) for one in people], dtype=float) for people in (worst, others)]
+    known = [values[np.isfinite(values)] for values in told]
+    if not all(len(values) for values in known):
+        return None
+    p = float(np.asarray(mannwhitneyu(known[0], known[1]))[1]) if len(np.unique(np.concatenate(known))) > 1 else 1.0
+    return _association(trait, "", [len(values) for values in known], [float(np.median(values)) for values in known], p)
+
+
+def _association(trait: Trait, level: str, sizes: Sequence[int], figures: Sequence[float], p: float) -> Association:
+    return Association(
+        trait=trait,
+        level=level,
+        worst=sizes[0],
+        others=sizes[1],
+        of_worst=figures[0],
+        of_others=figures[1],
+        p=p,
+        p_adjusted=math.nan,
+        apart=False,
+    )
+
+
+def _adjusted(found: Mapping[str, Failures]) -> dict[str, Failures]:
+    """With p adjusted over everything that was looked at: among many traits one differs by chance."""
+    p = np.array([test.p for one in found.values() for test in one.associations])
+    left = iter(holm(p).tolist() if len(p) else [])
+    told = {}
+    for name, one in found.items():
+        tests = [(test, next(left)) for test in one.associations]
+        changed = tuple(test.model_copy(update={"p_adjusted": p, "apart": p <= ALPHA}) for test, p in tests)
+        told[name] = one.model_copy(update={"associations": changed})
+    return told

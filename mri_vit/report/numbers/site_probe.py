@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from mri_vit.metrics import bootstrap
 from mri_vit.metrics.within_fold import inflation
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.run import Probe, SiteProbe
 from mri_vit.settings.recipe import VIT
 

@@ -11,33 +11,43 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, decision, ipcw
+from mri_vit.metrics import concordance, decision, hazard, ipcw
 from mri_vit.metrics import survival as curves
+from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
+    Caveats,
     Outcome,
+    apart,
     averaged,
     by_fold,
+    calibration_groups,
     first_repeat,
     flags,
     floats,
     fold_of,
     fold_summary,
     outcome,
+    risk_groups,
 )
-from mri_vit.report.numbers.pooled import Caveats, apart, calibration_groups
-from mri_vit.report.numbers.risk_groups import TAU_DAYS, hazard_ratios, of_risk_groups
-from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Value
+from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
+from mri_vit.report.schema.patients import FollowUp
 from mri_vit.report.schema.survival import (
     AucAt,
     BrierAt,
     CalibrationAt,
     DecisionAt,
+    Group,
+    Hazard,
+    HazardRatio,
     IntegratedBrier,
+    Logrank,
     OverTime,
+    RestrictedMean,
+    RiskGroup,
     SurvivalFold,
     SurvivalResult,
     UnoC,
@@ -50,6 +60,9 @@ TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, do
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 THRESHOLDS = np.arange(1, 100) / 100  # whole per cents, as of a binary endpoint
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
+TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
+TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
+MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> SurvivalResult:
@@ -246,4 +259,76 @@ def _fold(repeat: int, fold: int, here: pd.DataFrame) -> SurvivalFold:
         events=int(here.event.sum()),
         tied=judged.tied(floats(here.score)),
         harrell_c=concordance.harrell_c(floats(here.time_days), flags(here.event), floats(here.score)),
+    )
+
+
+@dataclass(frozen=True)
+class OfRiskGroups:
+    """Fields of a result about the groups of low and of high risk."""
+
+    logrank: Logrank
+    restricted_mean: RestrictedMean
+    at_risk_days: tuple[int, ...]
+    groups: dict[RiskGroup, Group]
+
+
+def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
+    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk."""
+    grouped = risk_groups(rows)
+    ticks = risk_ticks(float(grouped.time_days.max()))
+    split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
+    chi2, p = curves.logrank(*split)
+    mean = hazard.restricted_mean_difference(*split, TAU_DAYS)
+    return OfRiskGroups(
+        logrank=Logrank(chi2=chi2, p=p),
+        restricted_mean=RestrictedMean(
+            tau_days=mean.tau_days,
+            low_risk=mean.low_risk,
+            high_risk=mean.high_risk,
+            difference=Estimate(value=mean.difference, low=mean.low, high=mean.high),
+        ),
+        at_risk_days=tuple(ticks),
+        groups={
+            "low risk": _risk_group(grouped.loc[~grouped.high], ticks),
+            "high risk": _risk_group(grouped.loc[grouped.high], ticks),
+        },
+    )
+
+
+def risk_ticks(longest_days: float) -> list[int]:
+    """Days at which the numbers at risk are given: from 0 in the finest step that leaves them room."""
+    step = next((step for step in TICK_STEPS_DAYS if longest_days / step < MOST_TICKS - 1), None)
+    step = step or math.ceil(longest_days / (MOST_TICKS - 1))
+    return list(range(0, int(longest_days) + 1, step))
+
+
+def hazard_ratios(seen: Outcome, rows: pd.DataFrame) -> Hazard:
+    """Of all patients' risks, averaged over repeats, and of the first repeat's groups."""
+    grouped = risk_groups(rows)
+    per_sd = hazard.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
+    groups = hazard.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
+    return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
+
+
+def _risk_group(rows: pd.DataFrame, ticks: list[int]) -> Group:
+    left = curves.at_risk(floats(rows.time_days), np.array(ticks, dtype=float)).tolist()
+    if not len(rows):
+        return Group(n=0, events=0, median_days=math.nan, at_risk=left)
+    median = float(curves.kaplan_meier(floats(rows.time_days), flags(rows.event), "").median_survival_time_)
+    median = median if math.isfinite(median) else math.nan  # infinite when more than half outlive the follow-up
+    return Group(n=len(rows), events=int(rows.event.sum()), median_days=median, at_risk=left)
+
+
+def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:
+    """Median follow-up with its interval, and how many are still followed at the horizons."""
+    found = median_follow_up(time_days, event)
+    left = at_risk(time_days, np.array(TABLE_DAYS, dtype=float))
+    return FollowUp(
+        n=len(event),
+        events=int(event.sum()),
+        median_days=found.value,
+        low=found.low,
+        high=found.high,
+        days=TABLE_DAYS,
+        at_risk=tuple(left.tolist()),
     )

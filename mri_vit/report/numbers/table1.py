@@ -17,10 +17,10 @@ from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.data.spellings import MISSING
 from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
-from mri_vit.report.numbers.follow_up import of_patients
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
+from mri_vit.report.numbers.survival import follow_up_of
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.table1 import Cell, Kind, Row, Split, Table1
+from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.endpoint import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
@@ -188,7 +188,7 @@ def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None)
 def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], told: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
     cells = []
     for group, known in zip(groups, told, strict=True):
-        found = of_patients(known[endpoint.columns[0]].to_numpy(float), _flag(known))
+        found = follow_up_of(known[endpoint.columns[0]].to_numpy(float), _flag(known))
         cells.append(_cell(len(group.rows), len(known), median=found.median_days, low=found.low, high=found.high))
     if before:
         cells.append(_there(before, endpoint.name, "follow-up"))
@@ -210,11 +210,11 @@ def _classes(known: pd.DataFrame) -> np.ndarray:
     return np.array([positive, len(known) - positive])
 
 
-def _found(table: Table1 | None, column: str, kind: Kind) -> Row | None:
+def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:
     return next((row for row in table.rows if (row.column, row.kind) == (column, kind)), None) if table else None
 
 
-def _there(before: Table1, column: str, kind: Kind) -> Cell:
+def _there(before: Table1, column: str, kind: ColumnKind) -> Cell:
     """All patients of the cohort that the models come from; of a characteristic that it does not have, known in nobody."""
     row = _found(before, column, kind)
     return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) if kind == "label" else ())

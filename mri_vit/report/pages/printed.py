@@ -15,8 +15,7 @@ from rich.table import Table
 
 from mri_vit.errors import UsageError
 from mri_vit.report.pages import home, html
-from mri_vit.report.reading.foreign import from_tables
-from mri_vit.report.reading.run import read
+from mri_vit.report.reading.run import read_run, run_from_tables
 from mri_vit.report.words import terminal
 from mri_vit.run import files, integrity, ownership
 from mri_vit.run.screen import plain, say
@@ -30,7 +29,7 @@ def report(folder: Path, console: Console, pages: bool = False) -> html.Written:
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
-    written = html.write(read(folder), folder / files.REPORT, None if pages else html.MOST_PAGES)
+    written = html.write(read_run(folder), folder / files.REPORT, None if pages else html.MOST_PAGES)
     show(written, console)
     return written
 
@@ -43,7 +42,7 @@ def table_report(
     `subgroups` are columns to look into beside the usual ones; `pages` as for `report`.
     """
     home.refuse(output)
-    found = from_tables(scores, people, output, subgroups)
+    found = run_from_tables(scores, people, output, subgroups)
     with ownership.held(output, home.FOLDERS):
         written = html.write(found, output, None if pages else html.MOST_PAGES)
     show(written, console)

@@ -12,7 +12,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.maps import EndpointMaps, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
-from mri_vit.report.schema.part import Band, Part
+from mri_vit.report.schema.parts import Band, Part
 from mri_vit.report.schema.patients import Patient
 from mri_vit.report.schema.survival import CoxComparison, SurvivalEndpoint, SurvivalResult
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, predictions, sheet
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import UsageError
-from mri_vit.run.integrity import as_written
+from mri_vit.run import files
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import Study
 
@@ -19,6 +21,9 @@ EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]
 Covariates = pd.DataFrame | str  # a row per visit id; or why there are none, in words
 FINDING_COLUMNS = ["patient", "reason", "scan", "figure", "became", "words"]
+COST_FIGURES = ["parameters", "flops", "patient_seconds", "training_seconds"]  # of a fold's cost.json
+COST_COLUMNS = ["model", "repeat", "fold", *COST_FIGURES]
+HISTORY_COLUMNS = ["model", "repeat", "fold", "seed", "epoch", "tune"]
 
 
 def predicted(path: Path) -> pd.DataFrame:
@@ -97,3 +102,40 @@ def our_table(path: Path, needed: list[str], kinds: Any) -> pd.DataFrame:
         if lacking := [name for name in needed if name not in table]:
             raise ValueError(f"no column {lacking[0]}")
     return table.map(sheet.unprefixed)
+
+
+def costs(homes: dict[str, Path], folds: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    """The costs of each model's folds; a fold that has none written down has no row.
+
+    `homes` are the folders of the models' folds, `folds` pairs of repeat and fold, counted from 0. Raises IntegrityError when a
+    file is damaged.
+    """
+    rows = []
+    for model, home in homes.items():
+        for repeat, fold in folds:
+            file = files.fold_folder(home, repeat, fold) / files.COST
+            if file.is_file():
+                found = read_json(file)
+                with as_written(file):
+                    figures = [float("nan" if found.get(figure) is None else found[figure]) for figure in COST_FIGURES]
+                rows.append([model, repeat, fold, *figures])
+    return pd.DataFrame(rows, columns=pd.Index(COST_COLUMNS)).astype(dict.fromkeys(COST_FIGURES, float))
+
+
+def histories(homes: Mapping[str, Path], seeds: Mapping[str, int], folds: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    """The evaluations on tuning patients; a training that has none written down has no row.
+
+    `homes` are the folders of the models' folds, `seeds` how many networks each model has in a fold, `folds` pairs of repeat and
+    fold; all count from 0. `tune` is the tuning loss as a share of that at the start. Raises IntegrityError when a file is
+    damaged.
+    """
+    found = [pd.DataFrame(columns=pd.Index(HISTORY_COLUMNS))]
+    for model, home in homes.items():
+        for repeat, fold in folds:
+            for seed in range(seeds[model]):
+                file = files.seed_folder(files.fold_folder(home, repeat, fold), seed) / files.HISTORY
+                if file.is_file():
+                    with as_written(file):
+                        rows = pd.read_csv(file).loc[:, ["epoch", "tune"]].astype(float)
+                    found.append(rows.assign(model=model, repeat=repeat, fold=fold, seed=seed).loc[:, HISTORY_COLUMNS])
+    return pd.concat(found[1:], ignore_index=True) if len(found) > 1 else found[0]

@@ -6,20 +6,26 @@ from typing import Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema import comparison
-from mri_vit.report.schema.comparison import (
+from mri_vit.report.schema import parts
+from mri_vit.report.schema.parts import (
+    Band,
     BestControl,
+    CalibrationGroup,
     ChanceTest,
     Comparators,
     Comparison,
+    Estimate,
+    Interval,
     Kind,
+    Number,
+    Pair,
+    Part,
     Published,
     Repeat,
     Retraining,
+    Value,
     WithinSites,
 )
-from mri_vit.report.schema.pairs import Pair
-from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Interval, Number, Part, Value
 
 
 class AveragePrecision(Estimate):
@@ -121,17 +127,17 @@ class BinaryResult(Part):
     n: int = Field(description="patients")
     positive: int = Field(description="patients with the marker")
     prevalence: Number = Field(description="share of patients with the marker")
-    judged: Estimate = Field(description=comparison.JUDGED)
+    judged: Estimate = Field(description=parts.JUDGED)
     auc: Estimate = Field(description="area under the ROC curve of all patients' scores together, DeLong's interval")
     auc_wilson: Interval = Field(description="interval of `auc` for these scores that also covers near 1, by Wilson's formula")
     auc_bootstrap: Interval = Field(description="interval of the AUC by a bootstrap of patients")
     auc_within_folds: Value | None = Field(description="AUC of pairs within a fold; null without several folds")
-    remark: str | None = Field(description=comparison.REMARK)
+    remark: str | None = Field(description=parts.REMARK)
     chance_error: Number = Field(description="standard error of the AUC of random scores")
     chance_test: ChanceTest
-    retraining: Retraining | None = Field(description=comparison.RETRAINING)
-    within_sites: WithinSites | None = Field(description=comparison.WITHIN_SITES)
-    too_good: str | None = Field(description=comparison.TOO_GOOD)
+    retraining: Retraining | None = Field(description=parts.RETRAINING)
+    within_sites: WithinSites | None = Field(description=parts.WITHIN_SITES)
+    too_good: str | None = Field(description=parts.TOO_GOOD)
     average_precision: AveragePrecision
     brier: Brier | None = Field(description="null where scores are no probabilities")
     calibration: Calibration | None = Field(description="null where scores are no probabilities")
@@ -144,17 +150,17 @@ class BinaryResult(Part):
     roc: Roc
     precision_recall: PrecisionRecall
     folds: tuple[BinaryFold, ...]
-    fold_mean: Number = Field(description=comparison.FOLD_MEAN)
-    fold_variance: Number = Field(description=comparison.FOLD_VARIANCE)
-    undefined_folds: int = Field(description=comparison.UNDEFINED_FOLDS)
-    tied_folds: int = Field(description=comparison.TIED_FOLDS)
+    fold_mean: Number = Field(description=parts.FOLD_MEAN)
+    fold_variance: Number = Field(description=parts.FOLD_VARIANCE)
+    undefined_folds: int = Field(description=parts.UNDEFINED_FOLDS)
+    tied_folds: int = Field(description=parts.TIED_FOLDS)
     repeats: tuple[Repeat, ...]
     recalibrated: Recalibrated | None = Field(description="of an external evaluation only")
-    versus_controls: dict[str, Comparison] = Field(description=comparison.VERSUS_CONTROLS)
-    versus_best: BestControl | None = Field(description=comparison.VERSUS_BEST)
-    versus_own: Comparison | None = Field(description=comparison.VERSUS_OWN)
-    verdict: str = Field(description=comparison.VERDICT)
-    verdict_kind: Kind = Field(description=comparison.VERDICT_KIND)
+    versus_controls: dict[str, Comparison] = Field(description=parts.VERSUS_CONTROLS)
+    versus_best: BestControl | None = Field(description=parts.VERSUS_BEST)
+    versus_own: Comparison | None = Field(description=parts.VERSUS_OWN)
+    verdict: str = Field(description=parts.VERDICT)
+    verdict_kind: Kind = Field(description=parts.VERDICT_KIND)
 
     @property
     def estimate(self) -> Estimate:

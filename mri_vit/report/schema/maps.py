@@ -6,8 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.comparison import Kind
-from mri_vit.report.schema.part import Estimate, Mean, Number, Part
+from mri_vit.report.schema.parts import Estimate, Kind, Mean, Number, Part
 from mri_vit.settings.sections import AnyMethod
 
 Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in

@@ -11,18 +11,17 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.card import Card
-from mri_vit.report.schema.elsewhere import CalibrationDrift, NewHospital
-from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
-from mri_vit.report.schema.part import Part
-from mri_vit.report.schema.patients import Patient
+from mri_vit.report.schema.parts import Part
+from mri_vit.report.schema.patients import Failures, Patient, Table1
 from mri_vit.report.schema.run import (
+    CalibrationDrift,
     Cohort,
     Contender,
     Design,
     Environment,
     InternalEstimate,
+    NewHospital,
     Nothing,
     Planted,
     Settings,
@@ -30,7 +29,23 @@ from mri_vit.report.schema.run import (
     Step,
 )
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.report.schema.table1 import Table1
+
+
+class Tick(Part):
+    """A question about a result with its answer."""
+
+    holds: bool | None = Field(description="null where the question does not arise")
+    words: str = Field(description="the answer in words")
+
+
+class Card(Part):
+    """The verdict on an endpoint in a few words; figures and p stand in `endpoints`."""
+
+    model: str = Field(description="whose result it is: the study's own model, or the first of the candidates")
+    verdict: str = Field(description="the verdict in at most six words")
+    beats_controls: Tick = Field(description="does it beat every control?")
+    holds_in_sites: Tick = Field(description="is it there in every site?")
+
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
 

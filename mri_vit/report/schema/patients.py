@@ -1,10 +1,76 @@
-"""The patients in `metrics.json`: of each who was predicted, the scores of the study's own model and how wrong they are."""
+"""Patients in `metrics.json`: Table 1, each patient's results, and what the worst predicted have in common."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from mri_vit.report.schema.part import Number, Part
+from mri_vit.report.schema.parts import Number, Part
+
+ColumnKind = Literal["number", "words", "label", "follow-up"]
+Trait = Literal["finding", "site", "brain_ml", "tumour_share"]
+
+
+class FollowUp(Part):
+    """How long patients with a known survival were followed. Times are in days."""
+
+    n: int = Field(description="patients with a known survival")
+    events: int = Field(description="of these, deaths")
+    median_days: Number = Field(
+        description="median follow-up by the reverse Kaplan-Meier estimator; null where it is not reached"
+    )
+    low: Number = Field(description="lower end of its 95 % confidence interval")
+    high: Number = Field(description="upper end of its 95 % confidence interval")
+    days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
+    at_risk: tuple[int, ...] = Field(description="patients who are followed for longer than each of `days`")
+
+
+class Split(Part):
+    """One column of the table: patients who are described together."""
+
+    name: str = Field(description="of the column, such as fold 1, or the value that is left out")
+    kind: Literal["all", "fold", "left out", "development", "excluded"]
+    n: int = Field(description="patients")
+    by_chance: Number = Field(
+        description="standard deviation of a standardised difference from the patients compared with, were both dealt at random; "
+        "null where nobody is compared"
+    )
+
+
+class Cell(Part):
+    """One characteristic of one column's patients."""
+
+    known: int = Field(description="patients in whom it is known")
+    missing: int = Field(description="patients in whom it is not")
+    median: Number = Field(description="of a number; of a follow-up by the reverse Kaplan-Meier estimator; else null")
+    low: Number = Field(description="lower quartile of a number; of a follow-up the lower end of its 95 % interval; else null")
+    high: Number = Field(description="upper quartile, or upper end; else null")
+    mean: Number = Field(description="of a number; else null")
+    deviation: Number = Field(description="sample standard deviation of a number; else null")
+    counts: tuple[int, ...] = Field(description="patients of each of the row's levels; none of a number or a follow-up")
+    difference: Number = Field(
+        description="standardised difference from the patients compared with: of a fold or site the others, of the excluded the "
+        "included, of a development cohort the evaluated one"
+    )
+
+
+class Row(Part):
+    """One characteristic."""
+
+    column: str = Field(description="column of the cohort table, or name of an endpoint")
+    kind: ColumnKind
+    levels: tuple[str, ...] = Field(description="of words, the most frequent first; of a label what is counted")
+    lumped: int = Field(description="rare levels that stand together as the last of `levels`")
+    cells: tuple[Cell, ...] = Field(description="of each of the table's splits")
+
+
+class Table1(Part):
+    """The characteristics of the patients."""
+
+    splits: tuple[Split, ...] = Field(description="columns: first all patients who are described, then parts of them")
+    rows: tuple[Row, ...]
+    left_out: int = Field(description="further clinical columns of the cohort table that are not described")
 
 
 class PatientResult(Part):
@@ -38,3 +104,31 @@ class Patient(Part):
     tumour_share: Number = Field(
         description="share of the tumour in the brain's places, of the first scored visit; null without scores or a tumour mask"
     )
+
+
+class Association(Part):
+    """Whether the worst patients differ from the others in one respect."""
+
+    trait: Trait = Field(description="a finding of quality control, the site, or a volume, as in `patients`")
+    level: str = Field(description="of a site: the most frequent one among the worst; else empty")
+    worst: int = Field(description="worst patients in whom it is known")
+    others: int = Field(description="other patients in whom it is known")
+    of_worst: Number = Field(description="their share with a finding, or from `level`; of a volume the median")
+    of_others: Number = Field(description="the same of the others")
+    p: Number = Field(
+        description="two-sided p, not adjusted: Fisher's exact test of findings, a permutation test of chi-squared of sites, "
+        "Mann and Whitney's test of volumes"
+    )
+    p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over all respects and endpoints")
+    apart: bool = Field(description="whether the worst and the others are told apart")
+
+
+class Failures(Part):
+    """The worst patients of an endpoint."""
+
+    model: str = Field(description="whose errors these are")
+    patients: tuple[str, ...] = Field(description="names in `patients`, the worst first")
+    ranked: int = Field(description="patients who are in pairs enough to be ranked")
+    fewest_pairs: int = Field(description="pairs from which a patient is ranked")
+    associations: tuple[Association, ...]
+    sentence: str = Field(description="what the worst have in common, in words")

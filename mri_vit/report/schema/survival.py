@@ -6,21 +6,26 @@ from typing import Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema import comparison
-from mri_vit.report.schema.comparison import (
+from mri_vit.report.schema import parts
+from mri_vit.report.schema.parts import (
+    Band,
     BestControl,
+    CalibrationGroup,
     ChanceTest,
     Comparators,
     Comparison,
+    Estimate,
     Kind,
+    Number,
+    Pair,
+    Part,
     Published,
     Repeat,
     Retraining,
+    Value,
     WithinSites,
 )
-from mri_vit.report.schema.pairs import Pair
-from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate, Number, Part, Value
-from mri_vit.report.schema.table1 import FollowUp
+from mri_vit.report.schema.patients import FollowUp
 
 Days = int | float  # whole days are written without a decimal point
 RiskGroup = Literal["low risk", "high risk"]
@@ -144,16 +149,16 @@ class SurvivalResult(Part):
 
     n: int = Field(description="patients")
     events: int = Field(description="deaths")
-    judged: Estimate = Field(description=comparison.JUDGED)
+    judged: Estimate = Field(description=parts.JUDGED)
     harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by a bootstrap of patients")
     harrell_c_half_width: Number = Field(description="half of the interval's width")
     harrell_c_within_folds: Value | None = Field(description="C of pairs within a fold; null without several folds")
-    remark: str | None = Field(description=comparison.REMARK)
+    remark: str | None = Field(description=parts.REMARK)
     uno_c: UnoC
     chance_test: ChanceTest
-    retraining: Retraining | None = Field(description=comparison.RETRAINING)
-    within_sites: WithinSites | None = Field(description=comparison.WITHIN_SITES)
-    too_good: str | None = Field(description=comparison.TOO_GOOD)
+    retraining: Retraining | None = Field(description=parts.RETRAINING)
+    within_sites: WithinSites | None = Field(description=parts.WITHIN_SITES)
+    too_good: str | None = Field(description=parts.TOO_GOOD)
     auc_at: tuple[AucAt, ...] = Field(description="at 6, 12 and 24 months, or the predicted horizons next to them")
     mean_auc: Number = Field(description="mean of the AUC over these times, weighted by deaths")
     brier_at: tuple[BrierAt, ...] = Field(description="at the horizons next to 6, 12 and 24 months; none without probabilities")
@@ -170,16 +175,16 @@ class SurvivalResult(Part):
     at_risk_days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
     groups: dict[RiskGroup, Group]
     folds: tuple[SurvivalFold, ...]
-    fold_mean: Number = Field(description=comparison.FOLD_MEAN)
-    fold_variance: Number = Field(description=comparison.FOLD_VARIANCE)
-    undefined_folds: int = Field(description=comparison.UNDEFINED_FOLDS)
-    tied_folds: int = Field(description=comparison.TIED_FOLDS)
+    fold_mean: Number = Field(description=parts.FOLD_MEAN)
+    fold_variance: Number = Field(description=parts.FOLD_VARIANCE)
+    undefined_folds: int = Field(description=parts.UNDEFINED_FOLDS)
+    tied_folds: int = Field(description=parts.TIED_FOLDS)
     repeats: tuple[Repeat, ...]
-    versus_controls: dict[str, Comparison] = Field(description=comparison.VERSUS_CONTROLS)
-    versus_best: BestControl | None = Field(description=comparison.VERSUS_BEST)
-    versus_own: Comparison | None = Field(description=comparison.VERSUS_OWN)
-    verdict: str = Field(description=comparison.VERDICT)
-    verdict_kind: Kind = Field(description=comparison.VERDICT_KIND)
+    versus_controls: dict[str, Comparison] = Field(description=parts.VERSUS_CONTROLS)
+    versus_best: BestControl | None = Field(description=parts.VERSUS_BEST)
+    versus_own: Comparison | None = Field(description=parts.VERSUS_OWN)
+    verdict: str = Field(description=parts.VERDICT)
+    verdict_kind: Kind = Field(description=parts.VERDICT_KIND)
 
     @property
     def estimate(self) -> Estimate:

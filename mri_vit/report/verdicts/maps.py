@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapKind, MapResult, MapVerdict
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.schema.part import Mean
+from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.settings.sections import AnyMethod
 
 ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks

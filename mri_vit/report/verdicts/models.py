@@ -1,18 +1,20 @@
-"""How a model stands against chance and against the controls, by rules that are fixed before any result is seen."""
+"""How a model stands against chance, the controls and the study's own model, by rules fixed before any result is seen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from mri_vit.crossval.leakage import suspicion
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.pooled import Caveats
+from mri_vit.report.numbers.judged import Caveats
+from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.parts import Comparison, Kind
+from mri_vit.report.schema.run import Probe
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
@@ -24,6 +26,7 @@ FEWEST_FOLDS = 3  # thresholds that are each their own fold's optimum by luck: t
 Unjudged = Literal["few", "one class", "no pair", "no interval"]
 TooGood = Literal["truth", "control", "gap"]
 Standing = Literal["better", "not better", "not the least", "no shared patient", "not run"]
+ComparatorStanding = Literal["better", "worse", "alike", "undefined"]
 
 
 @dataclass(frozen=True)
@@ -160,3 +163,54 @@ def of_added_value(hazard_ratio: float, p: float) -> Kind:
     if p > ALPHA:
         return "chance"
     return "better" if hazard_ratio > 1 else "worse"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The comparators of an endpoint by their standing, each side with the largest difference in its favour first."""
+
+    better: tuple[str, ...] = ()
+    worse: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
+    undefined: tuple[str, ...] = ()
+    leaks: bool = False  # labels may leak, so that no comparator wins
+
+
+def comparator_standing(test: Comparison) -> ComparatorStanding:
+    """Whether a comparator is better or worse than the study's own model by more than chance, from its `versus_own`.
+
+    The p after Holm must be at most ALPHA; over several repeats the corrected resampled t-test must agree, each way one-sided.
+    """
+    p, difference, repeated = test.p_adjusted, test.difference, test.nadeau_bengio
+    if math.isnan(p) or math.isnan(difference):
+        return "undefined"
+    p_better, p_worse = (repeated.p, 1 - repeated.p) if repeated else (0.0, 0.0)  # NaN agrees with neither
+    if p <= ALPHA and difference > 0 and p_better <= ALPHA:
+        return "better"
+    return "worse" if p <= ALPHA and difference < 0 and p_worse <= ALPHA else "alike"
+
+
+def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Sides | None:
+    """The comparators of one endpoint by their standing; None where none is compared with another model.
+
+    A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
+    """
+    tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
+    if not tests:
+        return None
+    if verdicts[OWN].leaks:
+        return Sides(leaks=True)
+    found: dict[ComparatorStanding, list[str]] = {side: [] for side in get_args(ComparatorStanding)}
+    for model in sorted(tests, key=lambda model: -tests[model].difference):
+        found[comparator_standing(tests[model])].append(model)
+    return Sides(
+        better=tuple(found["better"]),
+        worse=tuple(found["worse"][::-1]),
+        alike=tuple(found["alike"]),
+        undefined=tuple(found["undefined"]),
+    )
+
+
+def tells_site(probe: Probe) -> bool:
+    """Both its p and its interval must say so, as for a verdict."""
+    return probe.p <= ALPHA and probe.balanced_accuracy.low > probe.chance

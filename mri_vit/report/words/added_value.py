@@ -7,7 +7,7 @@ import numpy as np
 from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.survival import AddedValue, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.verdicts.models import of_added_value
 from mri_vit.report.words.notation import EXPLAINED, adjusted_p, change, ends, interval, number, p_value, title

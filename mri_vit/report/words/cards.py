@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.schema.card import Card, Tick
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.metrics import Card, Result, Tick
 from mri_vit.report.verdicts.models import Unjudged, Verdict
 from mri_vit.report.words.notation import number, symbol
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mri_vit.report.numbers.pooled import MUCH_APART, Caveats
+from mri_vit.report.numbers.judged import MUCH_APART, Caveats
 from mri_vit.report.numbers.subgroups import FEWEST_EVENTS
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.binary import BinarySubgroup

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparators, Comparison
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.verdicts.comparators import Sides
-from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.schema.parts import Comparators, Comparison
+from mri_vit.report.verdicts.models import Sides, Verdict
 from mri_vit.report.words.notation import adjusted_p, p_value, signed
 
 IN_FULL = 3  # models of one side that are given with their figures; the table beside has them all

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mri_vit.report.numbers.new_hospital import FEWEST_OF_SITE, FEWEST_SITES
-from mri_vit.report.schema.elsewhere import CalibrationDrift, NewHospital
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.numbers.other_hospitals import FEWEST_OF_SITE, FEWEST_SITES
+from mri_vit.report.schema.parts import Estimate
+from mri_vit.report.schema.run import CalibrationDrift, NewHospital
 from mri_vit.report.words.notation import is_defined, number
 
 SYMBOLS = {"auc": "AUC", "harrell_c": "C"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mri_vit.report.schema.comparison import Kind
-from mri_vit.report.schema.failures import Association, Failures
+from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.patients import Association, Failures
 from mri_vit.report.words.notation import adjusted_p, number
 from mri_vit.report.words.wording import listed
 

@@ -11,13 +11,12 @@ from mri_vit.metrics import comparison as paired
 from mri_vit.metrics.bootstrap import RESAMPLES
 from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
-from mri_vit.report.numbers.risk_groups import TAU_DAYS
 from mri_vit.report.numbers.site_probe import PERMUTATIONS
+from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.part import Estimate, Part, Value
+from mri_vit.report.schema.parts import Comparison, Estimate, Part, Value
 from mri_vit.report.schema.survival import IntegratedBrier, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import wording
 from mri_vit.report.words.notation import adjusted_p, interval, is_defined, judged, number, p_value, signed, symbol

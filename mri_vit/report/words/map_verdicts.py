@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import MapResult
-from mri_vit.report.schema.part import Mean
+from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.verdicts.maps import ALIKE, FEWEST, Answer, Answers, known
 from mri_vit.report.words.notation import number, title
 

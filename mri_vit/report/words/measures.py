@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mri_vit.report.schema.binary import BinaryResult, OperatingPoint
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, SurvivalResult
 from mri_vit.report.words.notation import adjusted_p, between, ends, interval, is_defined, judged, number, p_value
 from mri_vit.report.words.verdicts import METHODS

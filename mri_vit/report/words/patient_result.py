@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Kind
 from mri_vit.report.schema.patients import Patient, PatientResult
 from mri_vit.report.words.notation import is_defined, number, title
 

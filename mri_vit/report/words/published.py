@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from mri_vit.report.schema.comparison import Published
+from mri_vit.report.schema.parts import Published
 
 SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"
 SAEED_DOI = "doi:10.1016/j.media.2023.102989"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mri_vit.report.schema.patients import Cell, Row, Split, Table1
 from mri_vit.report.schema.run import Design
-from mri_vit.report.schema.table1 import Cell, Row, Split, Table1
 from mri_vit.report.words.notation import is_defined, number, title
 
 ALONE = ("fold", "left out", "development")  # splits whose difference counts; of the excluded little is known

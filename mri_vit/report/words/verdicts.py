@@ -8,8 +8,8 @@ from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparison
 from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.parts import Comparison
 from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict, agrees
 from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed, symbol
 from mri_vit.settings.recipe import CLINICAL

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.parts import Part
 from mri_vit.report.schema.run import Settings
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.recipe import NO_CANDIDATES, Model

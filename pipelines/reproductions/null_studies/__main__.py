@@ -38,7 +38,7 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.descriptive import rate
 from mri_vit.model.encoder import Encoder
-from mri_vit.report.numbers import chance, compare
+from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.chance import ALPHA, Background
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Train
@@ -117,7 +117,7 @@ def one_study(learner: str, n: int, shifts: np.ndarray, seed: int) -> dict[str, 
     differ = 0
     if learner == "logistic":  # quick enough to be fitted once more, to other features that know as much
         other = cross_validated(fit, features(learner, labels, shifts, random), labels, fold, seed)
-        pairs = [compare.versus(ENDPOINT, *both, found[0].chance_test.inflation) for both in zip(rows, other, strict=True)]
+        pairs = [comparisons.versus(ENDPOINT, *both, found[0].chance_test.inflation) for both in zip(rows, other, strict=True)]
         differ = sum(pair is not None and pair.p <= ALPHA for pair in pairs)
     return {
         "studies": 1,

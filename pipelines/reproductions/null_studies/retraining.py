@@ -20,7 +20,7 @@ import pandas as pd
 
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
-from mri_vit.report.reading.run import OWN, Run, read
+from mri_vit.report.reading.run import OWN, Run
 from mri_vit.settings.endpoint import Endpoint
 
 TABLE = Path(__file__).with_name("retraining.csv")

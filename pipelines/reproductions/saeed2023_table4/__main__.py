@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.crossval import in_parallel
-from mri_vit.report.reading.run import read
+from mri_vit.report.reading.run import read_run
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.jobs import Workplace
@@ -56,6 +56,6 @@ def main(file: Path) -> None:
         study.train(settings, run, console)
         study.report(run, console)
 
-        found = read(run)
+        found = read_run(run)
         table_page.show(measure(found), table_page.both_sides(found), console)
         screen.say(console, f"table: {table_page.write(found, run / 'report')}")

@@ -20,8 +20,7 @@ from mri_vit.report.figures import survival as survival_figures
 from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import tables
 from mri_vit.report.schema.binary import BinaryResult, Roc
-from mri_vit.report.schema.comparison import Comparison
-from mri_vit.report.schema.part import Band, CalibrationGroup, Estimate
+from mri_vit.report.schema.parts import Band, CalibrationGroup, Comparison, Estimate
 from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
 from mri_vit.settings import recipe

@@ -21,7 +21,6 @@ from mri_vit.report import assembly
 from mri_vit.report.figures.survival import added_value as forest
 from mri_vit.report.numbers import added_value, judged
 from mri_vit.report.pages import html
-from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
@@ -37,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def measured(folder: Path) -> AddedValue:
-    return of_run(reports.read(folder))
+    return of_run(reports.read_run(folder))
 
 
 def of_run(run: Run, shown: tuple[str, ...] = ("vit",)) -> AddedValue:
@@ -62,7 +61,7 @@ def changed(folder: Path, to: Path, **columns: Cell) -> Run:
     for name, cell in columns.items():
         table[name] = [cell(row) if callable(cell) else cell for row in table.to_dict("records")]
     table.to_csv(to / "cohort.csv", index=False)
-    return reports.read(to)
+    return reports.read_run(to)
 
 
 def with_covariates(run: Run, *names: str) -> Run:
@@ -81,7 +80,7 @@ def test_markers_that_the_study_does_not_predict_are_covariates_too(folder: Path
     run = changed(folder, tmp_path / "run")
     file = tmp_path / "run" / "study.toml"
     file.write_text(re.sub(r'\[\[endpoints\]\]\nname = "\w+"\nkind = "binary"\n', "", file.read_text()))
-    run = reports.read(tmp_path / "run")
+    run = reports.read_run(tmp_path / "run")
     assert isinstance(run.covariates, pd.DataFrame)
     assert list(run.covariates) == ["age", "sex", "idh1", "mgmt", "pten", "tertp"]
 
@@ -90,7 +89,7 @@ def test_the_study_chooses_its_clinical_columns(folder: Path, tmp_path: Path):
     changed(folder, tmp_path / "run")
     file = tmp_path / "run" / "study.toml"
     file.write_text(file.read_text().replace("[train]", '[controls]\ncolumns = ["age"]\n[train]'))
-    run = reports.read(tmp_path / "run")
+    run = reports.read_run(tmp_path / "run")
     assert isinstance(run.covariates, pd.DataFrame)
     assert list(run.covariates)[:2] == ["age", "mgmt"]
 
@@ -98,7 +97,7 @@ def test_the_study_chooses_its_clinical_columns(folder: Path, tmp_path: Path):
 def test_a_patient_who_lacks_a_covariate_is_left_out_and_counted(folder: Path):
     table = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
     known = pd.DataFrame(table[(table.os_days != "") & ~table.duplicated("patient")])
-    result = of_run(with_covariates(reports.read(folder), "age", "mgmt"))
+    result = of_run(with_covariates(reports.read_run(folder), "age", "mgmt"))
     assert result.known == len(known)
     assert result.missing == {"mgmt": int((known.mgmt == "").sum())}
     assert analysed(result).n == len(known[known.mgmt != ""]) < len(known)
@@ -137,7 +136,7 @@ def test_covariates_in_numbers_are_per_deviation_and_categories_against_the_most
 
 
 def test_a_column_that_follows_from_others_is_left_out_with_the_reason(folder: Path):
-    run = with_covariates(reports.read(folder), "age", "sex")
+    run = with_covariates(reports.read_run(folder), "age", "sex")
     assert isinstance(run.covariates, pd.DataFrame)
     table = run.covariates.assign(same=1.0, months=12 * run.covariates.age)
     result = of_run(replace(run, covariates=table))
@@ -150,7 +149,7 @@ def test_a_column_that_follows_from_others_is_left_out_with_the_reason(folder: P
 
 def test_the_control_on_clinical_columns_adds_nothing_to_its_own_column(folder: Path):
     """In this run it reads age and adds noise to it, so that it is no copy; nothing else in it is of survival."""
-    result = of_run(with_covariates(reports.read(folder), "age"), shown=("clinical",))
+    result = of_run(with_covariates(reports.read_run(folder), "age"), shown=("clinical",))
     assert result.adjusted_p["risk"] > 0.05
     assert result.verdict_kind == "chance"
     assert result.permuted is None  # which is of the own model
@@ -169,7 +168,7 @@ def test_a_planted_risk_adds_and_the_permuted_one_does_not(measured: AddedValue)
 
 
 def test_a_risk_that_a_control_has_too_does_not_add_beside_it(folder: Path):
-    run = with_covariates(reports.read(folder), "age", "sex")
+    run = with_covariates(reports.read_run(folder), "age", "sex")
     table = run.predictions
     own = (table.model == "vit") & (table.endpoint == "os")
     noise = np.random.default_rng(0).normal(0, 0.1, int(own.sum()))
@@ -182,7 +181,7 @@ def test_a_risk_that_a_control_has_too_does_not_add_beside_it(folder: Path):
 
 
 def test_a_risk_that_is_the_wrong_way_round_does_not_add(folder: Path):
-    run = reports.read(folder)
+    run = reports.read_run(folder)
     result = of_run(replace(run, predictions=run.predictions.assign(score=-run.predictions.score.astype(float))))
     assert result.verdict_kind == "worse"
     assert "with a higher risk of vit live longer" in result.sentences[0]
@@ -196,7 +195,7 @@ def test_two_tests_are_adjusted_together(measured: AddedValue):
 def test_an_evaluation_takes_risks_as_given(tmp_path: Path):
     inside = json.loads(filled({}).model_dump_json())
     outside = make_run(tmp_path / "outside", models=("vit", "clinical"), internal=inside, seed=3, patients=80)
-    analysis = analysed(of_run(reports.read(outside)))
+    analysis = analysed(of_run(reports.read_run(outside)))
     assert analysis.test.inflation == 1.0
     assert analysis.test.p == analysis.test.given_p
     assert not np.isnan(analysis.c_both.value)  # by folds of its own
@@ -208,7 +207,7 @@ def test_a_table_from_elsewhere_is_analysed_by_its_own_columns(folder: Path, tmp
     predictions.save(own.drop_duplicates("patient"), tmp_path / "predictions.csv")
     people = tmp_path / "people.csv"
     shutil.copyfile(folder / "cohort.csv", people)
-    result = of_run(foreign.from_tables(tmp_path / "predictions.csv", people, tmp_path), shown=("theirs",))
+    result = of_run(reports.run_from_tables(tmp_path / "predictions.csv", people, tmp_path), shown=("theirs",))
     assert (result.model, result.known) == ("theirs", measured.known)
     assert analysed(result).both["risk"].value == pytest.approx(analysed(measured).both["risk"].value)
 
@@ -234,7 +233,7 @@ def of_own(run: Run, **columns: object) -> Run:
 
 
 def test_without_covariates_the_section_says_so(folder: Path, tmp_path: Path):
-    run = reports.read(folder)
+    run = reports.read_run(folder)
     assert "0 covariates" in reason(replace(run, covariates=pd.DataFrame()))
     assert "tertp is missing in 100 %" in reason(with_covariates(run, "tertp"))
     assert isinstance(run.covariates, pd.DataFrame)
@@ -245,7 +244,7 @@ def test_without_covariates_the_section_says_so(folder: Path, tmp_path: Path):
 
 
 def test_cells_that_never_meet_leave_no_patient(folder: Path):
-    run = reports.read(folder)
+    run = reports.read_run(folder)
     rows = judged.known_rows(run, run.study.endpoints[-1], "vit")
     number = np.arange(len(rows), dtype=float)
     cells = {f"c{part}": np.where(number % 3 == part, np.nan, number) for part in range(3)}
@@ -255,7 +254,7 @@ def test_cells_that_never_meet_leave_no_patient(folder: Path):
 
 
 def test_too_few_deaths_are_said_with_their_number(folder: Path):
-    run = reports.read(folder)
+    run = reports.read_run(folder)
     own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
     few = own.event.astype(float).where(own.event.isna() | (own.event.astype(float).cumsum() <= 4), 0.0)
     assert re.search(r"\d deaths among \d+ patients .* for 6 coefficients", reason(of_own(run, event=few.to_numpy())))
@@ -263,14 +262,14 @@ def test_too_few_deaths_are_said_with_their_number(folder: Path):
 
 
 def test_a_fold_without_a_death_does_no_harm(folder: Path):
-    run = with_covariates(reports.read(folder), "age")
+    run = with_covariates(reports.read_run(folder), "age")
     own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
     event = own.event.astype(float).where((own.fold != 0) | own.event.isna(), 0.0)
     assert np.isfinite(analysed(of_run(of_own(run, event=event.to_numpy()))).c_both.value)
 
 
 def test_risks_and_covariates_that_part_the_deaths_or_copy_each_other_are_named(folder: Path, tmp_path: Path):
-    run = with_covariates(reports.read(folder), "age")
+    run = with_covariates(reports.read_run(folder), "age")
     assert "same for all patients" in reason(of_own(run, score=1.0))
     assert isinstance(run.covariates, pd.DataFrame)
     own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
@@ -281,14 +280,14 @@ def test_risks_and_covariates_that_part_the_deaths_or_copy_each_other_are_named(
 
 
 def test_one_network_for_all_patients_is_one_stratum(folder: Path):
-    run = reports.read(folder)
+    run = reports.read_run(folder)
     analysis = analysed(of_run(replace(run, design="table", predictions=run.predictions.assign(fold=0))))
     assert analysis.test.inflation == 1.0
     assert 0 < analysis.c_both.value < 1
 
 
 def test_repeats_are_averaged(tmp_path: Path):
-    run = reports.read(make_run(tmp_path / "twice", repeats=2, patients=60, models=("vit",)))
+    run = reports.read_run(make_run(tmp_path / "twice", repeats=2, patients=60, models=("vit",)))
     assert 1 < analysed(of_run(run)).test.inflation < 2**0.5
 
 
@@ -326,7 +325,7 @@ def test_a_study_without_survival_has_no_such_key_and_reads_no_covariates(folder
     changed(folder, tmp_path / "run")
     file = tmp_path / "run" / "study.toml"
     file.write_text(file.read_text()[: file.read_text().index('[[endpoints]]\nname = "os"')])
-    run = reports.read(tmp_path / "run")
+    run = reports.read_run(tmp_path / "run")
     assert isinstance(run.covariates, pd.DataFrame)
     assert run.covariates.empty
     assert (

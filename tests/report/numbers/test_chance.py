@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.reading import run as reports
-from mri_vit.report.schema.comparison import ChanceTest, WithinSites
+from mri_vit.report.reading import run
+from mri_vit.report.schema.parts import ChanceTest, WithinSites
 from mri_vit.settings.endpoint import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -113,6 +113,6 @@ def test_patients_without_a_site_and_a_single_site_say_nothing():
 
 def test_the_control_that_reads_the_site_is_not_asked_about_it(tmp_path):
     folder = make_run(tmp_path / "sites", patients=60, models=("vit", "site"))
-    models = measure(reports.read(folder))["endpoints"]["mgmt"]["models"]
+    models = measure(run.read_run(folder))["endpoints"]["mgmt"]["models"]
     assert models["vit"]["within_sites"]["sites"] == 3
     assert models["site"]["within_sites"] is None

@@ -21,13 +21,13 @@ from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, within_fold
 from mri_vit.report.numbers import comparators
 from mri_vit.report.pages import html as report
-from mri_vit.report.reading import costs
 from mri_vit.report.reading import run as run_folder
+from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparators, Comparison, ResampledTest
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.verdicts import comparators as beside_own
+from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
+from mri_vit.report.verdicts import models as beside_own
 from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import checklists, network, notation, recipes, terminal
 from mri_vit.report.words import comparators as comparator_words
@@ -101,7 +101,7 @@ def contest(folder: Path, repeats: int = 1) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return one(run_folder.read(contest(tmp_path_factory.mktemp("runs") / "contest")), "mgmt")
+    return one(run_folder.read_run(contest(tmp_path_factory.mktemp("runs") / "contest")), "mgmt")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat
 
 
 def test_costs_of_every_repeat_count(tmp_path):
-    found = run_folder.read(contest(tmp_path / "twice", repeats=2))
+    found = run_folder.read_run(contest(tmp_path / "twice", repeats=2))
     told = comparators.measure(found, {}, ["vit", "slow"])
     assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 
@@ -151,10 +151,10 @@ def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
 
 def test_a_damaged_cost_is_named(tmp_path):
     write_cost(tmp_path, "vit", 0, 1, parameters=1)
-    assert costs.read({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
+    assert tables.costs({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
     (tmp_path / "fold-2" / "cost.json").write_text("{")
     with pytest.raises(IntegrityError, match=re.escape(str(tmp_path / "fold-2" / "cost.json"))):
-        costs.read({"vit": tmp_path}, [(0, 1)])
+        tables.costs({"vit": tmp_path}, [(0, 1)])
 
 
 def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
@@ -297,7 +297,7 @@ def versus(difference: float, p: float, resampled: float | None = None) -> Compa
     ],
 )
 def test_a_comparator_s_standing_follows_its_rules(test, standing):
-    assert beside_own.standing(test) == standing
+    assert beside_own.comparator_standing(test) == standing
 
 
 def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
@@ -306,7 +306,7 @@ def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
     models["vit"] = BinaryResult.model_construct(versus_own=None)
     verdicts = {name: Verdict("chance", "chance", None, is_tied=False, leaks=leaks) for name in tests}
     verdicts["vit"] = Verdict("better", "better", None, is_tied=False, leaks=leaks)
-    sides = beside_own.sides(models, verdicts)
+    sides = beside_own.comparator_sides(models, verdicts)
     assert sides is not None
     return comparator_words.comparators(sides, models, verdicts)
 
@@ -431,7 +431,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
-    found = measure(one(run_folder.read(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
+    found = measure(one(run_folder.read_run(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
     assert network.pretraining(filled(found), Facts()) == network.comparators(filled(found), Facts()) == []
     assert "random numbers" in network.model(filled(found), Facts())[-1]
     assert found["settings"]["pretrain"] == {}

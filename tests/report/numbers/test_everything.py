@@ -14,7 +14,8 @@ from made.report import measure
 from made.run import FOLDS, HORIZONS, MODELS, TWO_VISITS, make_run
 from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 
-from mri_vit.report.numbers import judged, points, risk_groups, survival
+from mri_vit.report.numbers import binary as points
+from mri_vit.report.numbers import judged, survival
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
@@ -26,7 +27,7 @@ BINARY = ("mgmt", "pten", "idh1")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return reports.read(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    return reports.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +37,15 @@ def metrics(run) -> dict:
 
 @pytest.fixture(scope="module")
 def twice(tmp_path_factory) -> Run:
-    return reports.read(make_run(tmp_path_factory.mktemp("runs") / "twice", repeats=2, patients=40, models=("vit", "clinical")))
+    return reports.read_run(
+        make_run(tmp_path_factory.mktemp("runs") / "twice", repeats=2, patients=40, models=("vit", "clinical"))
+    )
 
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Run:
     """One model, few patients: for what is changed and measured again."""
-    return reports.read(make_run(tmp_path_factory.mktemp("runs") / "small", patients=40, models=("vit",)))
+    return reports.read_run(make_run(tmp_path_factory.mktemp("runs") / "small", patients=40, models=("vit",)))
 
 
 def labelled(run: Run, endpoint: str, model: str) -> pd.DataFrame:
@@ -371,7 +374,7 @@ def test_horizons_near_6_12_and_24_months_stand_for_them_under_their_own_days(sm
 
 @pytest.mark.parametrize("longest_days", [3.0, 200.0, 1500.0, 40000.0])
 def test_numbers_at_risk_have_room(longest_days):
-    ticks = risk_groups.risk_ticks(longest_days)
+    ticks = survival.risk_ticks(longest_days)
     assert ticks[0] == 0
     assert ticks[-1] <= longest_days
-    assert 1 <= len(ticks) <= risk_groups.MOST_TICKS
+    assert 1 <= len(ticks) <= survival.MOST_TICKS

@@ -11,17 +11,16 @@ from made.metrics import part
 from made.run import make_run
 from scipy.stats import fisher_exact
 
-from mri_vit.report.numbers import failures, patients
+from mri_vit.report.numbers import patients
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.failures import Association, Failures
-from mri_vit.report.schema.patients import Patient
+from mri_vit.report.schema.patients import Association, Failures, Patient
 from mri_vit.report.words import failures as words
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return reading.read(make_run(tmp_path_factory.mktemp("runs") / "made", models=("vit",)))
+    return reading.read_run(make_run(tmp_path_factory.mktemp("runs") / "made", models=("vit",)))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def made(count: int, **traits) -> list[Patient]:
 
 def test_the_worst_are_those_of_the_largest_errors(people):
     for name in ("mgmt", "os"):
-        found = failures.measure(people, {name: "vit"}, 0)[name]
+        found = patients.measure_failures(people, {name: "vit"}, 0)[name]
         errors = {one.patient: one.endpoints[name].error for one in people if one.endpoints[name].pairs >= 5}
         assert len(found.patients) == 10
         assert found.ranked == len(errors)
@@ -56,14 +55,14 @@ def test_the_worst_are_those_of_the_largest_errors(people):
 
 
 def test_who_was_censored_early_is_not_among_the_worst(run, people):
-    early = [one.patient for one in people if 0 < one.endpoints["os"].pairs < failures.FEWEST_PAIRS]
+    early = [one.patient for one in people if 0 < one.endpoints["os"].pairs < patients.FEWEST_PAIRS]
     assert early  # some are in a pair or two, where one wrong pair is an error of 1
-    assert not {one.patient for one in failures.ranked(people, "os")} & set(early)
+    assert not {one.patient for one in patients.ranked(people, "os")} & set(early)
 
 
 def test_of_few_patients_a_quarter_are_worst():
-    assert failures.measure(made(12), {"mgmt": "vit"}, 0)["mgmt"].patients == ("p0", "p1", "p2")
-    assert failures.measure(made(3), {"mgmt": "vit"}, 0) == {}
+    assert patients.measure_failures(made(12), {"mgmt": "vit"}, 0)["mgmt"].patients == ("p0", "p1", "p2")
+    assert patients.measure_failures(made(3), {"mgmt": "vit"}, 0) == {}
 
 
 def test_who_is_wrong_in_no_pair_is_not_among_the_worst():
@@ -71,15 +70,17 @@ def test_who_is_wrong_in_no_pair_is_not_among_the_worst():
         one.model_copy(update={"endpoints": {"mgmt": one.endpoints["mgmt"].model_copy(update={"error": 0.0, "wrong": 0.0})}})
         for one in made(60)[4:]
     ]
-    assert failures.measure([*made(60)[:4], *right], {"mgmt": "vit"}, 0)["mgmt"].patients == ("p0", "p1", "p2", "p3")
+    assert patients.measure_failures([*made(60)[:4], *right], {"mgmt": "vit"}, 0)["mgmt"].patients == ("p0", "p1", "p2", "p3")
 
 
 def test_an_endpoint_without_a_label_has_no_worst(people):
-    assert "tertp" not in failures.measure(people, {"mgmt": "vit", "tertp": "vit"}, 0)
+    assert "tertp" not in patients.measure_failures(people, {"mgmt": "vit", "tertp": "vit"}, 0)
 
 
 def test_a_planted_finding_is_told_by_fishers_test():
-    found = failures.measure(made(60, findings=lambda place: ("noise",) if place < 8 or place == 30 else ()), {"mgmt": "vit"}, 0)
+    found = patients.measure_failures(
+        made(60, findings=lambda place: ("noise",) if place < 8 or place == 30 else ()), {"mgmt": "vit"}, 0
+    )
     (test,) = found["mgmt"].associations
     assert (test.trait, test.of_worst, test.of_others, test.apart) == ("finding", 0.8, 0.02, True)
     assert test.p == pytest.approx(fisher_exact([[8, 1], [2, 49]])[1])
@@ -92,7 +93,7 @@ def test_a_planted_finding_is_told_by_fishers_test():
 
 def test_planted_sites_and_volumes_are_told_and_adjusted_for_each_other():
     traits = {"site": lambda place: "North" if place < 10 else "South", "brain_ml": lambda place: 1500.0 - place}
-    found = failures.measure(made(60, **traits), {"mgmt": "vit"}, 0)["mgmt"]
+    found = patients.measure_failures(made(60, **traits), {"mgmt": "vit"}, 0)["mgmt"]
     assert [(test.trait, test.level, test.apart) for test in found.associations] == [
         ("site", "North", True),
         ("brain_ml", "", True),
@@ -111,7 +112,7 @@ def test_traits_that_go_with_nothing_are_told_apart_in_one_cohort_of_twenty_at_m
             site=lambda place, site=site: str(site[place]),
             brain_ml=lambda place, volume=volume: float(volume[place]),
         )
-        told += any(test.apart for test in failures.measure(people, {"mgmt": "vit"}, 0)["mgmt"].associations)
+        told += any(test.apart for test in patients.measure_failures(people, {"mgmt": "vit"}, 0)["mgmt"].associations)
     assert told <= 20  # 5 % of 200, and three standard deviations
 
 
@@ -135,14 +136,14 @@ def test_a_volume_that_few_have_says_in_how_many(run):
 
 
 def test_no_finding_in_anybody_is_no_comparison(people):
-    assert "finding" not in {test.trait for test in failures.measure(people, {"mgmt": "vit"}, 0)["mgmt"].associations}
+    assert "finding" not in {test.trait for test in patients.measure_failures(people, {"mgmt": "vit"}, 0)["mgmt"].associations}
     assert all(math.isnan(one.brain_ml) or one.brain_ml > 0 for one in people)
 
 
 def test_sites_are_compared_where_the_table_has_them(run, people):
-    tests = failures.measure(people, {"mgmt": "vit"}, 0)["mgmt"].associations
+    tests = patients.measure_failures(people, {"mgmt": "vit"}, 0)["mgmt"].associations
     assert [test.trait for test in tests] == ["site"]
     bare = patients.measure(
         replace(run, cohort=run.cohort.drop(columns="site")), {one.name: "vit" for one in run.study.endpoints}
     )
-    assert failures.measure(bare, {"mgmt": "vit"}, 0)["mgmt"].associations == ()
+    assert patients.measure_failures(bare, {"mgmt": "vit"}, 0)["mgmt"].associations == ()

@@ -28,7 +28,7 @@ def run(tmp_path_factory) -> Run:
     header = "patient,reason,scan,figure,became,words\n"
     rows = "007,turned,,6,flagged,it leans\nA_b.c-D_b,noise,t1,2,kept,it is noisy\nA_b.c-D_b,noise,t2,2,kept,it is noisy\n"
     (made / "qc.csv").write_text(header + rows)
-    return reading.read(made)
+    return reading.read_run(made)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_table_without_a_candidate_has_no_patients(run):
 
 
 def test_each_endpoint_has_the_scores_of_its_own_first_model(tmp_path):
-    run = reading.read(make_run(tmp_path / "run", models=("alpha", "beta", "clinical")))
+    run = reading.read_run(make_run(tmp_path / "run", models=("alpha", "beta", "clinical")))
     table = run.predictions
     apart = table.loc[
         ~((table.model == "alpha") & (table.endpoint == "os")) & ~((table.model == "beta") & (table.endpoint != "os"))

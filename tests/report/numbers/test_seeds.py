@@ -31,7 +31,7 @@ def with_seeds(folder: Path, repeats: int = 1) -> Run:
     noise -= noise.mean(axis=0)
     parts = [table.assign(seed=seed, score=table.score + noise[seed]) for seed in range(SEEDS)]
     predictions.save(pd.concat(parts).reindex(columns=predictions.SEED_COLUMNS), folder / "seeds.csv")
-    return reports.read(folder)
+    return reports.read_run(folder)
 
 
 @pytest.fixture(scope="module")

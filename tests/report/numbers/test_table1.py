@@ -18,14 +18,14 @@ from mri_vit.report import assembly
 from mri_vit.report.numbers import table1
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.patients import Cell, Row, Table1
 from mri_vit.report.schema.survival import SurvivalEndpoint
-from mri_vit.report.schema.table1 import Cell, Row, Table1
 from mri_vit.settings.endpoint import Endpoint
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return reading.read(make_run(tmp_path_factory.mktemp("runs") / "made", models=("vit",)))
+    return reading.read_run(make_run(tmp_path_factory.mktemp("runs") / "made", models=("vit",)))
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +133,9 @@ def test_an_outcome_is_no_characteristic_and_an_endpoint_only_a_label(run):
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory) -> tuple[Run, Run]:
     home: Path = tmp_path_factory.mktemp("external")
-    inside = reading.read(make_run(home / "internal", models=("vit",)))
+    inside = reading.read_run(make_run(home / "internal", models=("vit",)))
     internal = json.loads(assembly.metrics(inside).model_dump_json())
-    return inside, reading.read(make_run(home / "external", seed=3, patients=40, models=("vit",), internal=internal))
+    return inside, reading.read_run(make_run(home / "external", seed=3, patients=40, models=("vit",), internal=internal))
 
 
 def test_an_evaluation_stands_beside_the_cohort_that_its_models_come_from(evaluated):

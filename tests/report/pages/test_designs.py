@@ -29,7 +29,7 @@ WRITTEN = ("figures", "tables", "patients")  # whose files metrics.json lists
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Run:
-    return run_folder.read(make_run(tmp_path_factory.mktemp("runs") / "small", patients=30, models=("vit",)))
+    return run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "small", patients=30, models=("vit",)))
 
 
 def asked(run: Run, *endpoints: str) -> Run:
@@ -44,7 +44,7 @@ def page_of(run: Run, home: Path) -> str:
 
 
 def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp_path):
-    run = asked(run_folder.read(make_run(tmp_path / "twice", patients=30, repeats=2, models=("vit",))), "mgmt", "os")
+    run = asked(run_folder.read_run(make_run(tmp_path / "twice", patients=30, repeats=2, models=("vit",))), "mgmt", "os")
     table = run.predictions[run.predictions.patient != run.predictions.patient.iloc[-1]]
     words = page_of(replace(run, design="table", predictions=table.assign(fold=0)), tmp_path / "out")
     written = (tmp_path / "out" / "methods.md").read_text(encoding="utf-8")
@@ -234,7 +234,7 @@ def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp
     table.loc[table.endpoint != "os", ["time_days", "event"]] = ""
     people.to_csv(folder / "cohort.csv", index=False)
     table.to_csv(folder / "predictions.csv", index=False)
-    metrics = measure(asked(run_folder.read(folder), "idh1", "os"))
+    metrics = measure(asked(run_folder.read_run(folder), "idh1", "os"))
     for name in ("idh1", "os"):
         # Everybody was predicted, so that who is known in the table is known in the result.
         known = people[(people[name if name == "idh1" else "os_days"] != "")].patient.nunique()

@@ -25,7 +25,7 @@ from mri_vit.report.words import table1
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> tuple[Path, Metrics]:
     folder = make_run(tmp_path_factory.mktemp("runs") / "made", models=("vit",))
-    run = reading.read(folder)
+    run = reading.read_run(folder)
     asked = tuple(endpoint for endpoint in run.study.endpoints if endpoint.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked}))
     worst = report.assembly.metrics(run).failures["mgmt"].patients
@@ -34,7 +34,7 @@ def made(tmp_path_factory) -> tuple[Path, Metrics]:
     sheet.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (896, 600)).save(sheet)
     (sheet.parent / "patient.json").write_text((folder / "prepared" / "007" / "patient.json").read_text())
-    run = replace(reading.read(folder), study=run.study)
+    run = replace(reading.read_run(folder), study=run.study)
     home = report.write(run, folder / "report").page.parent
     return home, read(home)
 

@@ -23,7 +23,6 @@ from made.run import ODD_IDS, REASON, make_run
 from mri_vit.data import predictions
 from mri_vit.report.pages import html as report
 from mri_vit.report.pages import policy
-from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation, terminal
 
@@ -34,7 +33,7 @@ FORMULA = '=HYPERLINK("x")'
 
 def written(folder: Path, *endpoints: str) -> Path:
     """The report of a run folder, on these of its endpoints if any are named: a whole report takes seconds."""
-    run = run_folder.read(folder)
+    run = run_folder.read_run(folder)
     asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
     return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").page.parent
 
@@ -320,7 +319,7 @@ def test_the_texts_for_a_paper_lie_beside_the_page(home):
 
 
 def test_a_second_report_is_the_same_to_the_byte(run, tmp_path):
-    found = run_folder.read(run)
+    found = run_folder.read_run(run)
     few = tuple(e for e in found.study.endpoints if e.name in ("mgmt", "os"))
     own = found.predictions[found.predictions.model == "vit"]
     found = replace(found, study=found.study.model_copy(update={"endpoints": few}), predictions=own)
@@ -422,7 +421,7 @@ def test_repeats_are_said_and_each_is_shown(tmp_path):
 @pytest.mark.usefixtures("sketched")
 def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
     folder = make_run(tmp_path / "demo", name="demo", patients=30, models=("vit",))
-    made = run_folder.read(folder)
+    made = run_folder.read_run(folder)
     named = {
         name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
     }
@@ -457,7 +456,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     table.to_csv(tmp_path / "theirs.csv", index=False)
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
-    found = foreign.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
+    found = run_folder.run_from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
     home = report.write(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (

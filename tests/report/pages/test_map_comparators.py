@@ -68,7 +68,7 @@ def heads(page: str) -> list[str]:
 
 @pytest.mark.usefixtures("sketched")
 def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
-    written = report.write(run_folder.read(run), run / "report")
+    written = report.write(run_folder.read_run(run), run / "report")
     metrics = written.metrics
     text = (run / "report" / "metrics.json").read_text()
     assert dumps(Metrics.model_validate_json(text)) == text
@@ -97,7 +97,7 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
 
 @pytest.mark.usefixtures("sketched")
 def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(run: Path):
-    page = report.write(run_folder.read(run), run / "report").page.read_text(encoding="utf-8")
+    page = report.write(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
     assert heads(page) == ["vit", "resnet10", "resnet10"]
     assert f"<b>Grad-CAM of resnet10.</b> {COARSE}" in page
     assert "It is &lt;b&gt;air&lt;/b&gt;." in page  # a note comes from a file
@@ -119,7 +119,7 @@ def test_one_patients_maps_are_drawn_side_by_side_on_one_plane(run: Path):
             write(Volume(brain, affine), path.parent / "brain.nii.gz")
             for one in record["maps"]:
                 write(Volume(heat, affine), path.parent / one["files"]["t1ce"])
-    page = report.write(run_folder.read(run), run / "report").page.read_text(encoding="utf-8")
+    page = report.write(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
     part = page[page.index('<div class="beside">') :]
     part = part[: part.index("</div>")]
     assert "Patient P002, MGMT" in page
@@ -135,7 +135,7 @@ def test_maps_by_other_settings_are_counted_and_left_out_and_a_run_without_any_h
         path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": {"methods": ["gradcam"]}}))
     for path in (run / "rivals" / "resnet10").glob("maps/*/map.json"):
         path.unlink()
-    written = report.write(run_folder.read(run), run / "report")
+    written = report.write(run_folder.read_run(run), run / "report")
     assert written.metrics.stale["scores"] == 31  # of visits
     found = read_metrics(run / "report")
     assert "comparator_maps" not in found
@@ -143,6 +143,8 @@ def test_maps_by_other_settings_are_counted_and_left_out_and_a_run_without_any_h
 
 
 def test_a_run_that_names_no_comparator_has_the_metrics_that_it_always_had(tmp_path: Path):
-    found = assembly.metrics(run_folder.read(make_run(tmp_path / "run", patients=30, models=("vit",)))).model_dump(mode="json")
+    found = assembly.metrics(run_folder.read_run(make_run(tmp_path / "run", patients=30, models=("vit",)))).model_dump(
+        mode="json"
+    )
     assert "comparator_maps" not in found
     assert sorted(found["settings"]["explain"]) == ["methods", "patients", "scored"]

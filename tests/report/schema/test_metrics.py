@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from mri_vit.cli import format_verbs
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema import binary, comparison, failures, maps, metrics, patients, survival, table1
+from mri_vit.report.schema import binary, maps, metrics, patients, survival
+from mri_vit.report.schema import parts as comparison
 from mri_vit.report.schema import run as run_parts
 from mri_vit.report.schema.metrics import Metrics, dumps
-from mri_vit.report.schema.part import Part, Value
+from mri_vit.report.schema.parts import Part, Value
 from mri_vit.report.schema.run import Nothing
 
 COMPARATORS = {"twin": "", "masked": 'pretrain.method = "mae"\npretrain.epochs = 1'}
@@ -49,29 +50,29 @@ def with_maps(folder: Path) -> Run:
     made = make_run(folder, patients=30, models=("vit", "clinical"))
     write_maps(made, ODD_IDS[:2], ["mgmt"])
     write_scores(made, ["mgmt"])
-    return reading.read(made)
+    return reading.read_run(made)
 
 
 def with_comparators(folder: Path) -> Run:
     made = make_run(folder, patients=30, repeats=2, models=("vit", *COMPARATORS))
     add_comparators(made, COMPARATORS)
-    return reading.read(made)
+    return reading.read_run(made)
 
 
 def of_sites(folder: Path) -> Run:
     made = make_run(folder, patients=30, models=("vit",))
     study = made / "study.toml"
     study.write_text(study.read_text().replace(*LEAVE_OUT))
-    return reading.read(made)
+    return reading.read_run(made)
 
 
 def external(folder: Path) -> Run:
-    internal = json.loads(text(reading.read(make_run(folder / "internal", patients=30, models=("vit",)))))
-    return reading.read(make_run(folder / "external", patients=30, seed=3, models=("vit",), internal=internal))
+    internal = json.loads(text(reading.read_run(make_run(folder / "internal", patients=30, models=("vit",)))))
+    return reading.read_run(make_run(folder / "external", patients=30, seed=3, models=("vit",), internal=internal))
 
 
 def table(folder: Path) -> Run:
-    run = reading.read(make_run(folder, patients=30, models=("vit", "clinical")))
+    run = reading.read_run(make_run(folder, patients=30, models=("vit", "clinical")))
     scores = run.predictions.score.where(run.predictions.endpoint != "mgmt", run.predictions.score * 5)  # no probabilities
     table = run.predictions.assign(score=scores)
     return replace(run, design="table", environment=Nothing(), folds_sha256=None, predictions=table)
@@ -144,7 +145,7 @@ def test_what_the_schema_does_not_know_is_refused(texts, change):
 
 def parts() -> list[type[Part]]:
     rooms = [
-        vars(module).values() for module in (binary, comparison, failures, maps, metrics, patients, run_parts, survival, table1)
+        vars(module).values() for module in (binary, comparison, patients, maps, metrics, patients, run_parts, survival, patients)
     ]
     return [value for room in rooms for value in room if isinstance(value, type) and issubclass(value, Part)]
 

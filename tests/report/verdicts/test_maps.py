@@ -29,14 +29,13 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.report import assembly
 from mri_vit.report.figures import maps as figures
-from mri_vit.report.numbers import map_scans, maps, means, randomised
+from mri_vit.report.numbers import maps
 from mri_vit.report.pages import html as report
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.comparison import Kind
 from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
-from mri_vit.report.schema.part import Mean
+from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.run import Nothing
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_verdicts, terminal
@@ -128,30 +127,30 @@ NOBODY = Mean(value=math.nan, low=math.nan, high=math.nan, n=0)
 
 @given(arrays(float, some.integers(2, 30), elements=some.floats(-100, 100)))
 def test_an_interval_of_a_mean_lies_within_the_values_and_holds_the_mean_of_equal_ones(values):
-    found = means.mean(values, seed=3)
+    found = maps.mean(values, seed=3)
     assert values.min() - 1e-9 <= found.low <= found.high <= values.max() + 1e-9
-    same = means.mean(np.full(len(values), values[0]), seed=3)
+    same = maps.mean(np.full(len(values), values[0]), seed=3)
     assert (same.low, same.high) == pytest.approx((values[0], values[0]))
 
 
 def test_an_interval_of_a_mean_is_about_as_wide_as_its_standard_error_says():
     values = np.random.default_rng(0).normal(size=200)
-    found = means.mean(values, seed=1)
+    found = maps.mean(values, seed=1)
     assert found.high - found.low == pytest.approx(2 * 1.96 * values.std() / math.sqrt(200), rel=0.1)
 
 
 def test_who_is_not_known_is_left_out_and_nobody_is_undefined():
-    assert means.mean(np.array([1.0, math.nan, 3.0]), 0).n == 2
-    assert means.mean(np.array([1.0, math.nan, 3.0]), 0).value == 2
-    assert math.isnan(means.mean(np.array([math.nan]), 0).value)
-    assert math.isnan(means.ratio(np.array([1.0]), np.array([0.0]), 0).value)
+    assert maps.mean(np.array([1.0, math.nan, 3.0]), 0).n == 2
+    assert maps.mean(np.array([1.0, math.nan, 3.0]), 0).value == 2
+    assert math.isnan(maps.mean(np.array([math.nan]), 0).value)
+    assert math.isnan(maps.ratio(np.array([1.0]), np.array([0.0]), 0).value)
 
 
 def test_a_ratio_of_means_is_one_when_both_are_the_same_and_is_not_the_mean_of_ratios():
     below = np.array([0.01, 0.2, 0.3])
-    assert means.ratio(below, below, 0).value == pytest.approx(1)
-    assert means.ratio(below, below, 0).low == pytest.approx(1)
-    assert means.ratio(np.array([0.1, 0.2, 0.3]), below, 0).value == pytest.approx(0.6 / 0.51)
+    assert maps.ratio(below, below, 0).value == pytest.approx(1)
+    assert maps.ratio(below, below, 0).low == pytest.approx(1)
+    assert maps.ratio(np.array([0.1, 0.2, 0.3]), below, 0).value == pytest.approx(0.6 / 0.51)
 
 
 def test_a_fall_is_the_area_of_the_curve_in_standard_deviations_of_the_folds_evidence(scored):
@@ -318,7 +317,7 @@ def test_of_several_visits_the_first_tells_which_scan_it_comes_from():
     first = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("b", "c")]
     changed = {"subject": "b", "score_by_scan": {"mgmt": {"t1": 9.0, "t1ce": 0.0, "t2": 0.0, "flair": 0.0}}}
     later = Map("a_2_b", Path("later"), {**first[0].facts, **changed})
-    assert map_scans.measure([first[0], later, first[1]], CHANNELS, 0) == map_scans.measure(first, CHANNELS, 0)
+    assert maps.scan_shares([first[0], later, first[1]], CHANNELS, 0) == maps.scan_shares(first, CHANNELS, 0)
 
 
 def test_the_interval_of_randomised_weights_is_over_networks_and_not_over_patients():
@@ -342,11 +341,11 @@ def test_a_networks_energy_is_a_ratio_of_sums_over_the_patients_of_its_fold_whos
             "hit_randomised": [[1, 0], [0, None], None, [1, 1]],
         }
     )
-    found = randomised.networks(table, 0)
+    found = maps.networks(table, 0)
     assert found.energy_randomised.n == found.hit_randomised.n == 4
     assert found.energy_randomised.value == pytest.approx(np.mean([0.4 / 0.4, 0.1 / 0.1, 1, 2]))
     assert found.hit_randomised.value == pytest.approx(np.mean([0.5, 0, 1, 1]))
-    empty = randomised.networks(table.assign(energy_randomised=None, hit_randomised=None), 0)
+    empty = maps.networks(table.assign(energy_randomised=None, hit_randomised=None), 0)
     assert (empty.hit_randomised.n, empty.energy_randomised.n) == (0, 0)
 
 
@@ -377,12 +376,12 @@ def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
 
 def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():
     shown = [Map(name, Path(name), facts(name, [entry("rollout", "", name)])) for name in ("a", "b")]
-    found = map_scans.measure(shown, CHANNELS, 0)
+    found = maps.scan_shares(shown, CHANNELS, 0)
     assert found is not None
     shares = {scan: part.value for scan, part in found.scores["mgmt"].scans.items()}
     assert shares == pytest.approx({"t1": 0.5 / 3, "t1ce": 2 / 3, "t2": 0.5 / 3, "flair": 0})
     assert found.maps[0].scans["t1ce"].value == pytest.approx(0.6)
-    assert map_scans.measure([], CHANNELS, 0) is None
+    assert maps.scan_shares([], CHANNELS, 0) is None
 
 
 def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
@@ -446,7 +445,7 @@ def test_maps_and_scores_come_in_the_order_of_the_cohort_table(tmp_path):
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
     people[::-1].to_csv(folder / "cohort.csv", index=False)
     write_scores(folder, ["mgmt"])
-    told = [one["patient"] for one in run_folder.read(folder).scores]
+    told = [one["patient"] for one in run_folder.read_run(folder).scores]
     assert told == [visit for visit in map(visit_id, people.patient[::-1], people.session[::-1]) if visit in told]
     assert len(told) == 31  # one patient has two visits
 
@@ -471,7 +470,7 @@ def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):
 
 def seen(folder: Path) -> str:
     """The page of a run's report on MGMT alone, as text."""
-    run = run_folder.read(folder)
+    run = run_folder.read_run(folder)
     run = replace(run, study=run.study.model_copy(update={"endpoints": run.study.endpoints[:1]}))
     return report.write(run, folder / "report").page.read_text(encoding="utf-8")
 

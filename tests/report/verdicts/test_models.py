@@ -26,13 +26,11 @@ from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report.numbers import chance, everything, site_probe, subgroups
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.pooled import Caveats
-from mri_vit.report.reading import foreign
+from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import BestControl, ChanceTest, Comparison, ResampledTest, Retraining, WithinSites
-from mri_vit.report.schema.part import Estimate
+from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import published, verdicts
 from mri_vit.settings import recipe
@@ -41,7 +39,7 @@ from mri_vit.settings.endpoint import Endpoint
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return reports.read(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    return reports.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +49,9 @@ def metrics(run) -> dict:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Run:
-    return reports.read(make_run(tmp_path_factory.mktemp("runs") / "small", patients=50, models=("vit", "clinical", "shuffled")))
+    return reports.read_run(
+        make_run(tmp_path_factory.mktemp("runs") / "small", patients=50, models=("vit", "clinical", "shuffled"))
+    )
 
 
 def alone(run: Run, endpoint: str) -> Run:
@@ -124,7 +124,7 @@ def test_the_best_control_is_the_strongest_and_to_beat_them_all_is_to_beat_each(
 
 def test_over_repeats_the_t_test_is_corrected_for_shared_training_patients(tmp_path):
     folder = make_run(tmp_path / "thrice", repeats=3, patients=60, models=("vit", "clinical"))
-    run = alone(reports.read(folder), "mgmt")
+    run = alone(reports.read_run(folder), "mgmt")
     models = measure(run)["endpoints"]["mgmt"]["models"]
     values = {m: np.array([fold["auc"] for fold in models[m]["folds"]]) for m in models}
     d, n = values["vit"] - values["clinical"], models["vit"]["n"]
@@ -421,7 +421,7 @@ def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path, seed):
-    run = reports.read(make_run(tmp_path / "tiny", patients=9, seed=seed))
+    run = reports.read_run(make_run(tmp_path / "tiny", patients=9, seed=seed))
     table = run.predictions.assign(score=0.5, truth=run.predictions.truth * 0, event=run.predictions.event * 0)
     found = measure(replace(run, predictions=table))
     for name, endpoint in found["endpoints"].items():
@@ -533,7 +533,7 @@ def test_one_site_has_nothing_to_tell():
 
 def test_an_external_evaluation_stands_beside_the_runs_own_figures(small, tmp_path):
     internal = json.loads(json.dumps(measure(alone(small, "mgmt"))), parse_constant=lambda undefined: None)
-    outside = reports.read(make_run(tmp_path / "outside", seed=3, models=("vit", "clinical"), internal=internal))
+    outside = reports.read_run(make_run(tmp_path / "outside", seed=3, models=("vit", "clinical"), internal=internal))
     found = measure(alone(outside, "mgmt"))
     own = internal["endpoints"]["mgmt"]["models"]["vit"]
     assert found["internal"]["mgmt"]["vit"] == {"measure": "auc", **own["judged"], "n": own["n"]}
@@ -553,7 +553,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     people.to_csv(tmp_path / "cohort.csv", index=False)
     scores = people[["patient"]].assign(endpoint="mgmt", score=truth + np.random.default_rng(0).normal(size=n))
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    found = measure(foreign.from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
+    found = measure(reports.run_from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
@@ -605,12 +605,12 @@ def test_an_upper_reference_is_neither_judged_nor_a_bar():
 def test_with_an_upper_reference_nobody_elses_result_or_verdict_changes(tmp_path):
     """It ranks everybody without an error; as a control that would take every finding away."""
     folder = make_run(tmp_path / "run", models=("vit", "clinical", "shuffled"))
-    before = measure(reports.read(folder))
+    before = measure(reports.read_run(folder))
     table = predictions.load(folder / "predictions.csv")
     own = table.loc[table.model == "vit"]
     score = np.where(own.endpoint == "os", -own.time_days.fillna(0), 0.1 + 0.8 * own.truth.fillna(0.5))
     predictions.save(pd.concat([table, own.assign(model="radiomics", score=score)]), folder / "predictions.csv")
-    after = measure(reports.read(folder))
+    after = measure(reports.read_run(folder))
     for name, endpoint in before["endpoints"].items():
         others = after["endpoints"][name]["models"]
         assert others.pop("radiomics", None) is not None or not endpoint["models"]

@@ -15,11 +15,10 @@ from mri_vit.metrics import bootstrap, calibration_curve, comparison, discrimina
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, outliers, register
 from mri_vit.report.numbers import site_probe
-from mri_vit.report.numbers.risk_groups import TAU_DAYS
+from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.comparison import ChanceTest, Comparison
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.part import Part
+from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import findings, maps, methods, network, preparation, references, training, wording
 from mri_vit.report.words.wording import Facts

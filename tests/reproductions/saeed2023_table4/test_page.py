@@ -37,7 +37,7 @@ from mri_vit.model.baselines import BASELINES, Box
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows
-from mri_vit.report.reading.run import Run, read
+from mri_vit.report.reading.run import Run, read_run
 from mri_vit.settings import file as study_file
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Comparator
@@ -51,13 +51,13 @@ RAN = ("vit", "resnet10-t1ce", "swin_vit-all", "hybrid", "clinical", "shuffled")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of two published rows, one network that is none, and two controls, in five folds."""
-    return read(make_run(tmp_path_factory.mktemp("made") / "run", models=RAN, folds=5, patients=100))
+    return read_run(make_run(tmp_path_factory.mktemp("made") / "run", models=RAN, folds=5, patients=100))
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of two networks, each trained on two choices of scans."""
-    return read(make_run(tmp_path_factory.mktemp("made") / "four", models=("vit", *FOUR), folds=5, patients=100))
+    return read_run(make_run(tmp_path_factory.mktemp("made") / "four", models=("vit", *FOUR), folds=5, patients=100))
 
 
 def scored(run: Run, model: str, score: pd.Series) -> Run:

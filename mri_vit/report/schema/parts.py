@@ -1,12 +1,88 @@
-"""Parts that binary and survival results share: tests against chance, comparisons of models, sites, folds, published work."""
+"""The bricks of `metrics.json`: figures with intervals, tests against chance, and comparisons of two models.
+
+A part refuses unknown keys. Undefined is NaN here and null in the file; a part that does not apply is None here and null there.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from mri_vit.report.schema.part import Number, Part
+
+class Part(BaseModel):
+    """A part of `metrics.json`: its keys in the order of its fields, none besides them, and none that changes."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        json_schema_serialization_defaults_required=True,  # every key is in the file
+    )
+
+
+def _from_file(value: Any) -> Any:
+    return math.nan if value is None else value
+
+
+def _to_file(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+Number = Annotated[
+    float,
+    BeforeValidator(_from_file),
+    PlainSerializer(_to_file, when_used="json"),
+    WithJsonSchema({"type": ["number", "null"]}),
+]
+
+
+class Value(Part):
+    """A point estimate alone."""
+
+    value: Number = Field(description="point estimate")
+
+
+class Interval(Part):
+    """A 95 % confidence interval alone."""
+
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+
+
+class Estimate(Part):
+    """A point estimate with its 95 % confidence interval."""
+
+    value: Number = Field(description="point estimate")
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+
+
+class Mean(Estimate):
+    """A mean or a ratio of means with its 95 % confidence interval."""
+
+    n: int = Field(description="how many patients, or networks, the mean is of")
+
+
+class CalibrationGroup(Part):
+    """Patients of similar predictions: what was predicted and what was observed."""
+
+    predicted: Number = Field(description="mean predicted probability")
+    observed: Number = Field(description="observed share")
+    low: Number = Field(description="lower end of the 95 % confidence interval of `observed`")
+    high: Number = Field(description="upper end of the 95 % confidence interval of `observed`")
+    n: int = Field(description="patients")
+
+
+class Band(Part):
+    """The ends of a pointwise 95 % band."""
+
+    low: tuple[Number, ...] = Field(description="lower end at each point")
+    high: tuple[Number, ...] = Field(description="upper end at each point")
+
 
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
 ChanceMethod = Literal["refitted", "within folds", "scores as given"]
@@ -125,3 +201,24 @@ class Comparators(Part):
     better: tuple[str, ...] = Field(description="comparators that are better by more than chance, the best first")
     worse: tuple[str, ...] = Field(description="comparators that are worse by more than chance, the worst first")
     sentence: str = Field(description="the same in words, with figures")
+
+
+class Difference(Part):
+    """A model's figure less another's, with its test."""
+
+    difference: Number = Field(description="the model's less the other's")
+    low: Number = Field(description="lower end of the 95 % confidence interval of the difference")
+    high: Number = Field(description="upper end of the 95 % confidence interval of the difference")
+    p: Number = Field(description="two-sided p, not adjusted")
+
+
+class Pair(Part):
+    """Two models of an endpoint."""
+
+    model: str
+    other: str
+    n: int = Field(description="patients that both models predicted")
+    score: Difference = Field(description="of the AUC, by DeLong's paired test within folds, or of C, by the jackknife")
+    brier: Difference | None = Field(
+        description="of the Brier score, of survival the integrated one, by a bootstrap of patients; null without probabilities"
+    )

@@ -1,0 +1,300 @@
+"""Two models on the same patients: candidates against controls, comparators against the study's own model, and every pair.
+
+P-values are corrected for the number of results. For the pairs each model is measured once on the patients that it shares with
+others, and once on each resample of these, so that 1300 pairs of 52 models cost little more than 52 models.
+
+n is the number of patients, m the number of models, b the number of resamples, t the number of days.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float
+
+from mri_vit.metrics import bootstrap, comparison, concordance, discrimination, ipcw, within_fold
+from mri_vit.metrics.comparison import Comparison
+from mri_vit.metrics.within_fold import WithinFold
+from mri_vit.report.numbers import chance
+from mri_vit.report.numbers.binary import outside
+from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome
+from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.parts import BestControl, Difference, Pair, ResampledTest
+from mri_vit.report.schema.parts import Comparison as PairedTest
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.recipe import PERMUTED, RADIOMICS, is_bar, is_candidate
+
+Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
+ROW = ["repeat", "patient"]  # what a row of a model's table is of
+
+
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> PairedTest | None:
+    """The difference between a model and another on the patients that both predicted, and the test that it is zero.
+
+    What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.compared`. Over several
+    repeats also the corrected resampled t-test of the differences per fold (one-sided: is the model better?).
+
+    Parameters
+    ----------
+    rows, other : as `judged.known_rows` gives them.
+    inflated : as `chance.inflation` gives it.
+
+    Returns
+    -------
+    The comparison, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
+    """
+    ours, theirs = shared([rows, other])
+    if not len(ours):
+        return None
+    found = within_fold.within_fold_comparison(
+        chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated
+    )
+    return PairedTest(
+        difference=found.difference,
+        low=found.low,
+        high=found.high,
+        z=found.z,
+        p=found.p,
+        p_adjusted=math.nan,
+        n=ours.patient.nunique(),
+        nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), ESTIMATE[endpoint.kind]),
+    )
+
+
+def shared(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Each table's rows of the patients and repeats that all have, in one order."""
+    indexed = [table.set_index(ROW) for table in tables]
+    rows = functools.reduce(lambda a, b: a.intersection(b), [table.index for table in indexed]).sort_values()
+    return [table.loc[rows].reset_index() for table in indexed]
+
+
+def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) -> BestControl | None:
+    """The strongest control that a candidate was compared with, and the p that it beats them all; None without one.
+
+    To be better than the best of them is to be better than each, so the largest p is the p of that claim and needs no
+    correction for their number (the intersection-union test: Berger 1982, doi:10.1080/00401706.1982.10487790). A difference
+    that is not above 0, or that cannot be tested, counts as p = 1.
+    """
+    if not tests:
+        return None
+    p = {name: _p_of_gain(test) for name, test in tests.items()}
+    least = max(p, key=lambda name: (p[name], -tests[name].difference))
+    strongest = max(tests, key=lambda name: np.nan_to_num(models[name].estimate.value, nan=-math.inf))
+    return BestControl(strongest=strongest, least=least, p=p[least], p_adjusted=math.nan, beaten=False)
+
+
+def adjusted(results: Results) -> dict[str, dict[str, Result]]:
+    """The same results with Holm's correction filled in.
+
+    Families: the p against chance of every endpoint and candidate; those of the controls, so that one more control takes no
+    candidate's finding away; those of each model on permuted labels, and of the upper reference; the candidates' p against the
+    best control; the comparisons with each control; those of comparators with the own model. A p below chance is corrected like
+    one above.
+    """
+    filled = {name: dict(models) for name, models in results.items()}
+    every = [(name, model) for name, models in results.items() for model in models]
+    candidates = [key for key in every if is_candidate(key[1])]
+    controls = [key for key in every if is_bar(key[1])]
+    for family in (candidates, controls, *([key for key in every if key[1] == model] for model in (*PERMUTED, RADIOMICS))):
+        for p in ("p", "p_below"):
+            _fill(filled, family, "chance_test", p)
+    for part in ("versus_best", "versus_own"):
+        _fill(filled, [(name, model) for name, model in every if getattr(filled[name][model], part)], part, "p")
+    for control in sorted({name for models in results.values() for result in models.values() for name in result.versus_controls}):
+        _fill_control(filled, [key for key in every if control in results[key[0]][key[1]].versus_controls], control)
+    return filled
+
+
+def _fill(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], part: str, key: str) -> None:
+    tests = [getattr(filled[name][model], part) for name, model in family]
+    for (name, model), test, p in zip(family, tests, _holm([getattr(test, key) for test in tests]), strict=True):
+        update: dict[str, object] = {f"{key}_adjusted": p}
+        if part == "versus_best":
+            update["beaten"] = p <= ALPHA
+        filled[name][model] = filled[name][model].model_copy(update={part: test.model_copy(update=update)})
+
+
+def _fill_control(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], control: str) -> None:
+    tests = [filled[name][model].versus_controls for name, model in family]
+    for (name, model), test, p in zip(family, tests, _holm([test[control].p for test in tests]), strict=True):
+        told = test | {control: test[control].model_copy(update={"p_adjusted": p})}
+        filled[name][model] = filled[name][model].model_copy(update={"versus_controls": told})
+
+
+def _holm(p: list[float]) -> list[float]:
+    return comparison.holm(np.array(p, dtype=float)).tolist()
+
+
+def _p_of_gain(test: PairedTest) -> float:
+    return test.p if test.difference > 0 and not math.isnan(test.p) else 1.0
+
+
+def _auc(people: pd.DataFrame) -> float:
+    return discrimination.auc(flags(people.truth), floats(people.score))
+
+
+def _c(people: pd.DataFrame) -> float:
+    seen = outcome(people)
+    return concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+
+
+def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> ResampledTest | None:
+    """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds."""
+    if pairs.repeat.nunique() < 2:
+        return None
+    folds = [here for _, _, here in by_fold(pairs)]
+    differences = np.array([estimate(here) - estimate(here.assign(score=here.score_other)) for here in folds])
+    n, n_test = pairs.patient.nunique(), round(len(pairs) / len(folds))
+    if n <= n_test:  # repeats without folds leave nobody to train on
+        return None
+    t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
+    return ResampledTest(t=t, p=p, splits=int((~np.isnan(differences)).sum()))
+
+
+ESTIMATE: Mapping[str, Callable[[pd.DataFrame], float]] = {"binary": _auc, "survival": _c}
+
+
+Tables = Mapping[str, pd.DataFrame]
+Drawn = Float[np.ndarray, "b n"]
+
+
+@dataclass(frozen=True)
+class MeasuredFigure:
+    """A figure of m models on the same patients, and on each of b resamples of these."""
+
+    column: Mapping[str, int]  # of each model
+    value: Float[np.ndarray, " m"]
+    draws: Float[np.ndarray, "b m"]
+
+    def difference(self, model: str, other: str, inflated: float) -> Comparison:
+        a, b = self.column[model], self.column[other]
+        return comparison.paired_comparison(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b], inflated)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Models on the patients and repeats that they share: one row per patient, each model's mean score, and its AUC or C."""
+
+    people: pd.DataFrame
+    scores: Mapping[str, Float[np.ndarray, " n"]]
+    within_folds: Mapping[str, list[WithinFold]]  # of each repeat
+    measured: dict[str, MeasuredFigure] = field(default_factory=dict)  # by figure, once it was asked for
+
+
+def pairs_of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflated: float, seed: int) -> tuple[Pair, ...]:
+    """Every two models, in the order of `tables`; models on permuted labels are left out.
+
+    Parameters
+    ----------
+    tables : by model, rows as `judged.known_rows` gives them.
+    alive : by model, of a survival endpoint, predicted probabilities as `judged.chances_alive` gives them.
+    inflated : as `chance.inflation` gives it; it multiplies every standard error.
+    seed : of the study.
+    """
+    own = {model: rows.set_index(ROW).index.sort_values() for model, rows in tables.items() if model not in PERMUTED}
+    kinds = list({tuple(rows): rows for rows in own.values()}.values())  # nearly always one: all models predict all patients
+    kind = {model: next(k for k, rows in enumerate(kinds) if rows.equals(own[model])) for model in own}
+    found: list[Pair] = []
+    shared: dict[tuple[int, int], Shared] = {}
+    for model, other in itertools.combinations(own, 2):
+        key = min(kind[model], kind[other]), max(kind[model], kind[other])
+        if key not in shared:
+            shared[key] = _shared(endpoint, {name: tables[name] for name in own if kind[name] in key})
+        both = shared[key]
+        if not len(both.people):
+            continue
+        errors = _brier(both, model, other, seed) if endpoint.kind == "binary" else _integrated(both, alive, model, other, seed)
+        found.append(
+            Pair(
+                model=model,
+                other=other,
+                n=len(both.people),
+                score=_part(within_fold.within_fold_comparison(both.within_folds[model], both.within_folds[other], inflated)),
+                brier=errors and _part(errors.difference(model, other, inflated)),
+            )
+        )
+    return tuple(found)
+
+
+def _shared(endpoint: Endpoint, tables: Tables) -> Shared:
+    of_rows = dict(zip(tables, shared(list(tables.values())), strict=True))
+    people = {model: averaged(rows) for model, rows in of_rows.items()}
+    return Shared(
+        people=next(iter(people.values())),
+        scores={model: floats(one.score) for model, one in people.items()},
+        within_folds={model: chance.within_folds(endpoint, rows) for model, rows in of_rows.items()},
+    )
+
+
+def _brier(both: Shared, model: str, other: str, seed: int) -> MeasuredFigure | None:
+    """Of the Brier score; None unless both models' scores are probabilities."""
+    if outside(both.scores[model]) or outside(both.scores[other]):
+        return None
+    if "brier" not in both.measured:
+        truth = flags(both.people.truth)
+        errors = {name: (score - truth) ** 2 for name, score in both.scores.items()}
+        both.measured["brier"] = _measure_figure(
+            {name: lambda drawn, error=error: drawn @ error / len(error) for name, error in errors.items()},
+            np.array([error.mean() for error in errors.values()]),
+            len(truth),
+            seed,
+        )
+    return both.measured["brier"]
+
+
+def _integrated(both: Shared, alive: Tables, model: str, other: str, seed: int) -> MeasuredFigure | None:
+    """Of the integrated Brier score, of patients with probabilities by both models at the same horizons; None without any."""
+    ours, theirs = alive[model], alive[other]
+    if not len(ours) or not len(theirs) or not ours.columns.equals(theirs.columns):
+        return None
+    known = both.people.patient[both.people.patient.isin(ours.index) & both.people.patient.isin(theirs.index)]
+    if not len(known):
+        return None
+    figure = f"{tuple(known)} {tuple(ours.columns)}"
+    if figure not in both.measured:
+        people = both.people.set_index("patient").loc[known]
+        time_days, event = _followed(people)
+        days = ours.columns.to_numpy(dtype=float)
+        chances = {
+            name: table.loc[known].to_numpy(dtype=float)
+            for name, table in alive.items()
+            if name in both.scores and table.columns.equals(ours.columns) and known.isin(table.index).all()
+        }
+        both.measured[figure] = _measure_figure(
+            {
+                name: lambda drawn, chance=chance: ipcw.integral(ipcw.drawn_brier(time_days, event, chance, days, drawn), days)
+                for name, chance in chances.items()
+            },
+            np.array([ipcw.integrated_brier(time_days, event, chance, days) for chance in chances.values()]),
+            len(known),
+            seed,
+        )
+    return both.measured[figure]
+
+
+def _measure_figure(
+    of_models: Mapping[str, Callable[[Drawn], Float[np.ndarray, " b"]]], value: Float[np.ndarray, " m"], patients: int, seed: int
+) -> MeasuredFigure:
+    """Each model's figure on the same resamples."""
+    draws = bootstrap.distribution(
+        lambda drawn: np.stack([of_model(drawn) for of_model in of_models.values()], axis=1),
+        np.zeros(patients),
+        np.random.default_rng(seed),
+        comparison.PAIRED_RESAMPLES,
+    )
+    return MeasuredFigure({model: column for column, model in enumerate(of_models)}, value, draws)
+
+
+def _followed(people: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    return floats(people.time_days), flags(people.event)
+
+
+def _part(found: Comparison) -> Difference:
+    return Difference(difference=found.difference, low=found.low, high=found.high, p=found.p)
