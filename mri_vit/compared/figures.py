@@ -11,7 +11,7 @@ from mri_vit.compared import numbers
 from mri_vit.compared.document import Compared, EndpointCompared
 from mri_vit.compared.runs import Rows
 from mri_vit.report.figures import panels
-from mri_vit.report.figures.panels import DASHED, Row, Scale
+from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.numbers import comparators
 from mri_vit.report.words.notation import change, title, with_sign
 from mri_vit.settings.endpoint import Endpoint
@@ -20,7 +20,7 @@ from mri_vit.style import GREY, INK, VERMILLION
 
 LETTERS = 18  # of a label beside the axis
 REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
-Groups = Sequence[tuple[str, Sequence[Row]]]
+Groups = Sequence[tuple[str, Sequence[ForestRow]]]
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
 
 
@@ -28,7 +28,7 @@ def forest(groups: Groups) -> Figure:
     """The difference of each model's figure, A less B, by endpoint; a filled mark is a difference by the page's rules."""
     reach = _reach([row for _, rows in groups for row in rows])
     ticks = [(at, _tick(at)) for at in (-reach, 0.0, reach)]
-    return panels.forest(groups, "← B better      A better →", Scale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
+    return panels.forest(groups, "← B better      A better →", ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
 
 
 def groups(endpoints: Mapping[str, EndpointCompared]) -> Groups:
@@ -56,7 +56,7 @@ def _tick(value: float) -> str:
     return with_sign(value).rstrip("0").rstrip(".") if value else "0"
 
 
-def _rows(found: EndpointCompared) -> list[Row]:
+def _rows(found: EndpointCompared) -> list[ForestRow]:
     """The own model, and of the others that a report shows those whose predictions differ."""
     candidates = comparators.shown([model for model in found.models if is_candidate(model)])
     shown = {
@@ -67,16 +67,18 @@ def _rows(found: EndpointCompared) -> list[Row]:
     return [_row(model, shown[model], stroke) for model, stroke in panels.drawn(shown)]
 
 
-def _row(model: str, one: Compared, stroke: panels.Stroke) -> Row:
+def _row(model: str, one: Compared, stroke: panels.Stroke) -> ForestRow:
     label = model if len(model) <= LETTERS else f"{model[: LETTERS - 1]}…"
     if one.kind in ("same", "undefined"):  # nothing was tested
         text = "same predictions" if one.kind == "same" else "not compared"
-        return Row(label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False)
+        return ForestRow(
+            label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False
+        )
     text = change(one.difference, one.low, one.high)
-    return Row(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
+    return ForestRow(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
 
 
-def _reach(rows: Sequence[Row]) -> float:
+def _reach(rows: Sequence[ForestRow]) -> float:
     """How far the axis goes, so that nothing lies outside."""
     ends = [abs(end) for row in rows for end in (row.value, row.low, row.high) if not math.isnan(end)]
     return next((reach for reach in REACHES if reach >= max(ends, default=0.0)), max(ends, default=0.0))

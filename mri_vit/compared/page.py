@@ -11,7 +11,7 @@ from mri_vit.compared.runs import Runs
 from mri_vit.report.figures.pictures import data_url
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
-from mri_vit.report.words.wording import counted, listed
+from mri_vit.report.words.notation import counted, listed
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.ownership import record, refuse_foreign, refuse_link
@@ -77,7 +77,7 @@ def html(found: Comparison, pictures: dict[str, str]) -> str:
         designs=words.DESIGNS,
         roles=words.ROLES,
         marked=words.MARKED,
-        symbols=words.SYMBOLS,
+        symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
         named=NAMED,
         record=RECORD,

@@ -12,7 +12,7 @@ from mri_vit.compared import differences, numbers, page, runs, words
 from mri_vit.compared.document import SCHEMA, Comparison, Folds, Side
 from mri_vit.compared.runs import Runs
 from mri_vit.report.words import notation
-from mri_vit.report.words.wording import counted
+from mri_vit.report.words.notation import counted
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import plain, say
 

@@ -9,15 +9,13 @@ from mri_vit.compared.document import Compared, EndpointCompared
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.schema.run import Design
 from mri_vit.report.verdicts.models import FEWEST
-from mri_vit.report.words.notation import adjusted_p, is_defined, number, p_value, with_sign
-from mri_vit.report.words.wording import counted
+from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 
 KINDS = {"a": "A better", "b": "B better", "alike": "not told apart", "same": "same", "undefined": "not compared"}
 MARKS = {"a": "▲", "b": "▼", "alike": "○", "same": "=", "undefined": "–"}  # the kind once more, for those who see no colour
 DESIGNS = {"cross-validation": "cross-validated", "external": "evaluated on another cohort"}
 ROLES = {"own": "the study's own model", "comparator": "comparator", "control": "control"}
 MARKED = {"binary": "positive", "survival": "events"}
-SYMBOLS = {"auc": "AUC", "harrell_c": "C"}
 
 Division = Literal["same", "different", "neither", "one"]
 

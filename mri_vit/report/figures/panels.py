@@ -1,4 +1,4 @@
-"""What the report's figures share: how a model is drawn, panels, and the forest plot."""
+"""What the report's figures share: how a model is drawn, panels, the forest plot, and which vertices of a curve are drawn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
@@ -77,7 +78,7 @@ class Ends(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A line of a forest plot. NaN for what is undefined; `text` is what stands at the right."""
 
     label: str
@@ -91,7 +92,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Scale:
+class ForestScale:
     """The axis of a forest plot: its ends, the value of no effect, and the ticks with a number and without."""
 
     low: float
@@ -101,7 +102,9 @@ class Scale:
     minor: Sequence[float]
 
 
-OF_FIGURES = Scale(0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75))  # of AUC and C, which are 0.5 by chance
+OF_FIGURES = ForestScale(
+    0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75)
+)  # of AUC and C, which are 0.5 by chance
 
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
@@ -124,7 +127,7 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
         yield figure, figure.add_subplot()
 
 
-def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str, scale: Scale = OF_FIGURES) -> Figure:
+def forest(groups: Sequence[tuple[str, Sequence[ForestRow]]], measure: str, scale: ForestScale = OF_FIGURES) -> Figure:
     """Estimates with their 95 % intervals under the heading of their group, beside a line where there is no effect.
 
     A filled mark differs from that line, an open one does not; a faint row has too few patients to be relied on.
@@ -154,7 +157,7 @@ def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str, scale: Sca
     return figure
 
 
-def _mark(axes: Axes, row: Row, height: float) -> None:
+def _mark(axes: Axes, row: ForestRow, height: float) -> None:
     if math.isnan(row.value):
         return
     stroke = row.stroke
@@ -215,3 +218,20 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
         legend_below(figure, 3)
     return figure
+
+
+CELL = 1 / 500  # of an axis: at a figure's own size less than a pixel of a screen, and than the thinnest line's width
+
+
+def drawn_vertices(*coordinates: Float[np.ndarray, " n"]) -> Int[np.ndarray, " kept"]:
+    """Indices of the vertices to draw, each coordinate in shares of its axis.
+
+    A vertex is left out where it lies in the same cell of a grid of `CELL` as the one before. It is then less than
+    `CELL` of either axis away from a vertex that is drawn, and so is the curve, in steps or straight lines.
+    """
+    cells = np.floor(np.stack(coordinates) / CELL)
+    moved = (np.diff(cells, axis=1) != 0).any(axis=0)  # NaN is unequal to itself: a gap stays
+    ends = np.zeros(cells.shape[1], dtype=bool)
+    ends[:1] = ends[-1:] = True
+    ends[1:] |= moved
+    return np.flatnonzero(ends)

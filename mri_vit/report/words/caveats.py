@@ -1,16 +1,24 @@
-"""What limits a result, in words: figures and facts in, a sentence of `metrics.json` out, or None where nothing is to be said."""
+"""What limits a result, in words: figures and facts in, a sentence of `metrics.json` out, or None where nothing is to be said;
+published figures to compare with, and the glossary."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from markupsafe import Markup, escape
+
+from mri_vit.report.numbers.new_hospital import FEWEST_OF_SITE, FEWEST_SITES
 from mri_vit.report.numbers.pooled import MUCH_APART, Caveats
 from mri_vit.report.numbers.subgroups import FEWEST_EVENTS
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.binary import BinarySubgroup
+from mri_vit.report.schema.comparison import Published
+from mri_vit.report.schema.elsewhere import CalibrationDrift, NewHospital
+from mri_vit.report.schema.part import Estimate
 from mri_vit.report.schema.run import Probe
 from mri_vit.report.schema.survival import SurvivalSubgroup
-from mri_vit.report.words.notation import interval, p_value
+from mri_vit.report.words.notation import SYMBOLS, interval, is_defined, number, p_value, word_list
 
 RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
@@ -21,7 +29,7 @@ CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table i
 }
 
 
-def remark(measure: str, caveats: Caveats, n: int) -> str | None:
+def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
     """Whether the scores of `n` patients are all equal, or the pooled figure and that of pairs within a fold are far apart."""
     if caveats.tied:
         return f"Warning: all {n} scores are equal, so the model distinguishes no patient from another."
@@ -41,7 +49,7 @@ def not_probability(caveats: Caveats, n: int) -> str | None:
     return f"{caveats.outside} of {n} scores lie outside 0 to 1: they rank patients, but are no probabilities"
 
 
-def cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
+def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     """Where the cut-offs of the risk groups come from."""
     repeated = " Patients are shown as in the first repeat." if repeats > 1 else ""
     if has_cutoffs:
@@ -63,12 +71,109 @@ def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
     return f"too small to judge: {rarer}, fewer than {FEWEST_EVENTS}"
 
 
-def site_probe(probe: Probe) -> str:
+def site_probe_sentence(probe: Probe) -> str:
     """Whether the model's CLS vector predicts the site."""
-    found = probe.balanced_accuracy
-    figures = (
-        f"balanced accuracy {interval(found)}, chance {probe.chance:.2f}, one-sided permutation {p_value(probe.p)}, not adjusted"
-    )
+    accuracy = probe.balanced_accuracy
+    figures = f"balanced accuracy {interval(accuracy)}, chance {probe.chance:.2f}"
+    figures += f", one-sided permutation {p_value(probe.p)}, not adjusted"
     if probe.warning:
         return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label go together"
     return f"the model's CLS vector was not found to predict the site ({figures})"
+
+
+RARER = {"auc": "of each class", "harrell_c": "deaths"}
+
+
+def with_drift(drift: CalibrationDrift) -> CalibrationDrift:
+    """The same with its sentence."""
+    return drift.model_copy(update={"sentence": _drift_sentence(drift)})
+
+
+def with_expectation(expected: NewHospital) -> NewHospital:
+    """The same with its sentence."""
+    return expected.model_copy(update={"sentence": _expectation_sentence(expected)})
+
+
+def _drift_sentence(drift: CalibrationDrift) -> str:
+    """How far probabilities are off here on the whole, whether they were in the run, and whether that changed."""
+    what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
+    here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
+    if not is_defined(here.value):
+        return f"{what} cannot be judged here: nobody was followed up so far"
+    if not is_defined(here.low):
+        return f"{what} differ from what is observed here by {_points(here.value)}; how sure that is cannot be told"
+    if here.low <= 0 <= here.high:
+        sentence = f"{what} are not shown to be off on the whole here: {_points_interval(here)}"
+    else:
+        ends = f"[{_signed_points(here.low)}, {_signed_points(here.high)}]"
+        sentence = f"{what} run {_points(abs(here.value)).lstrip('+')} too {'high' if here.value > 0 else 'low'} here {ends}"
+    if not (is_defined(change.low) and is_defined(before.value)):
+        return sentence
+    changed = "from which no change is shown" if change.low <= 0 <= change.high else "so calibration changed"
+    return f"{sentence}; in the run it was {_points_interval(before)}, {changed}"
+
+
+def _points_interval(estimate: Estimate) -> str:
+    """Points by which probabilities exceed the observed share, with the interval: +8 points [+2, +14]."""
+    ends = f" [{_signed_points(estimate.low)}, {_signed_points(estimate.high)}]" if is_defined(estimate.low) else ""
+    return f"{_points(estimate.value)}{ends}"
+
+
+def _points(share: float) -> str:
+    rounded = _signed_points(share)
+    return f"{rounded} point{'' if rounded[1:] == '1' else 's'}"
+
+
+def _signed_points(share: float) -> str:
+    text = number(100 * share, 0)
+    return text if text == "0" or not text[0].isdigit() else f"+{text}"
+
+
+def _expectation_sentence(expected: NewHospital) -> str:
+    """In which range the figure of a new hospital lies, and what that rests on."""
+    between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
+    range_ = f"In a hospital that is in neither cohort {SYMBOLS[expected.measure]} {between} is to be expected"
+    few = f"fewer than {FEWEST_OF_SITE} {RARER[expected.measure]}"
+    left = f"; {expected.left_out} with {few} left out" if expected.left_out else ""
+    if expected.method == "sites":
+        return f"{range_}, from how {len(expected.sites)} sites of this cohort differ{left}"
+    held = (
+        f"{len(expected.sites)} of its sites {'has' if len(expected.sites) == 1 else 'have'}" if expected.sites else "no site has"
+    )
+    return (
+        f"{range_} by assumption: this cohort cannot say how sites differ ({held} at least {FEWEST_OF_SITE} "
+        f"{RARER[expected.measure]}; {FEWEST_SITES} are needed), so they are taken to differ as those of models for heart disease"
+    )
+
+
+SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"  # the first figures, which a reproduction of it cites too
+PUBLISHED = {name: tuple(Published(**figure) for figure in figures) for name, figures in word_list("published").items()}
+
+
+def published_figures(endpoint: str) -> tuple[Published, ...]:
+    """The published figures of an endpoint; none for one that is not known here."""
+    return PUBLISHED.get(endpoint, ())
+
+
+GLOSSARY: Mapping[str, str] = word_list("glossary")
+_TERM = "|".join(sorted(map(re.escape, GLOSSARY), key=len, reverse=True))
+_ANY_TERM = re.compile(rf"(?<![\w(])({_TERM})(?![\w(])", re.IGNORECASE)
+_WRITTEN = {term.lower(): term for term in GLOSSARY}
+
+
+def glossary_anchor(term: str) -> str:
+    """The id of a term's entry in the glossary."""
+    return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
+
+
+def with_glossary_links(text: str) -> Markup:
+    """The text with each term, where it first stands, leading to its entry and showing it when pointed at."""
+    parts, end, linked = [], 0, set()
+    for match in _ANY_TERM.finditer(text):
+        term = _WRITTEN[match[0].lower()]
+        if term not in linked:
+            linked.add(term)
+            link = Markup('<a class="term" href="#{}" title="{}">{}</a>').format(glossary_anchor(term), GLOSSARY[term], match[0])
+            parts += [escape(text[end : match.start()]), link]
+            end = match.end()
+    return Markup("").join([*parts, escape(text[end:])])

@@ -12,7 +12,7 @@ from reproductions import page
 from reproductions.page import Page, Picture, Section
 
 from mri_vit.report.figures import panels
-from mri_vit.report.figures.panels import CANDIDATES, PLAIN, Row, Scale
+from mri_vit.report.figures.panels import CANDIDATES, PLAIN, ForestRow, ForestScale
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words.notation import file_name, title
 from mri_vit.settings.demo import made_up
@@ -113,17 +113,17 @@ def forest(of: Findings) -> Figure:
     ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
     reach = next((reach for reach in REACHES if math.log(reach) >= max(ends)), REACHES[-1])
     far = math.log(reach)
-    scale = Scale(-far, far, 0.0, ((-far, f"1/{reach}"), (0.0, "1"), (far, f"{reach}")), (-far / 2, far / 2))
+    scale = ForestScale(-far, far, 0.0, ((-far, f"1/{reach}"), (0.0, "1"), (far, f"{reach}")), (-far / 2, far / 2))
     drawn = [(heading, [_row(name, ratio, of) for name, ratio in ratios.items()]) for heading, ratios in groups]
     return panels.forest(drawn, "← lives longer      dies sooner →", scale)
 
 
-def _row(name: str, ratio: HazardRatio, of: Findings) -> Row:
+def _row(name: str, ratio: HazardRatio, of: Findings) -> ForestRow:
     shown = words.label(name, of)
     shown = shown if len(shown) <= LETTERS else f"{shown[: LETTERS - 1]}…"
     value, low, high = (max(-math.log(REACHES[-1]), min(math.log(REACHES[-1]), math.log(end))) for end in _ends(ratio))
     stroke = CANDIDATES[0] if name == RISK else PLAIN
-    return Row(shown, words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)
+    return ForestRow(shown, words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)
 
 
 def _ends(ratio: HazardRatio) -> tuple[float, float, float]:

@@ -21,11 +21,10 @@ from made.report import leaves, read_metrics, seen
 from made.run import ODD_IDS, REASON, make_run
 
 from mri_vit.data import predictions
-from mri_vit.report.pages import html as report
-from mri_vit.report.pages import policy
+from mri_vit.report.pages import page_templates, report_files, terminal
 from mri_vit.report.reading import foreign
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.words import notation, terminal
+from mri_vit.report.words import notation
 
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
@@ -36,7 +35,9 @@ def written(folder: Path, *endpoints: str) -> Path:
     """The report of a run folder, on these of its endpoints if any are named: a whole report takes seconds."""
     run = run_folder.read(folder)
     asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
-    return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").page.parent
+    return report_files.write_report(
+        replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report"
+    ).page.parent
 
 
 def interval(found: dict[str, Any], n: int) -> str:
@@ -163,7 +164,7 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script_but_its_own(pag
     assert not re.search(r"https?:", page)
     script, own = re.findall(r"script-src ([^;\"]*)", html.unescape(page)), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert page.lower().count("<script") == len(own) == 1
-    assert script == [policy.hash_of(own[0])]
+    assert script == [page_templates.source_hash(own[0])]
     assert not re.search(r"<[^>]*\son\w+=", page)
     assert "default-src &#39;none&#39;" in page
     assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
@@ -221,7 +222,7 @@ def test_every_link_leads_to_something(page, home):
     targets = re.findall(r"href=\"([^\"]*)", page)
     identities = re.findall(r"\sid=\"([^\"]*)", page)
     assert len(identities) == len(set(identities))
-    assert {"metrics.json", *report.TEXTS} <= set(targets)
+    assert {"metrics.json", *report_files.TEXTS} <= set(targets)
     for target in targets:
         assert target[1:] in identities if target.startswith("#") else (home / target).is_file(), target
 
@@ -313,7 +314,7 @@ def test_a_spreadsheet_takes_no_reason_for_a_formula(home):
 
 
 def test_the_texts_for_a_paper_lie_beside_the_page(home):
-    for name in report.TEXTS:
+    for name in report_files.TEXTS:
         assert len((home / name).read_text(encoding="utf-8")) > 1000
 
 
@@ -324,7 +325,7 @@ def test_a_second_report_is_the_same_to_the_byte(run, tmp_path):
     found = replace(found, study=found.study.model_copy(update={"endpoints": few}), predictions=own)
 
     def contents(home: Path) -> dict[Path, bytes]:
-        report.write(found, home)
+        report_files.write_report(found, home)
         return {path.relative_to(home): path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
 
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
@@ -338,15 +339,15 @@ def test_metrics_json_holds_no_nan(home):
 
 
 def test_the_terminals_table_fits_80_columns(home):
-    rows = terminal.rows(read(home))
+    rows = terminal.result_rows(read(home))
     assert [row.model for row in rows if row.endpoint == "mgmt"] == ["vit", *CONTROLS]
     assert [row.judged for row in rows if row.endpoint == "tertp"] == ["no result"]
-    widths = [max(map(len, column)) for column in zip(terminal.COLUMNS, *map(astuple, rows), strict=True)]
+    widths = [max(map(len, column)) for column in zip(terminal.RESULT_COLUMNS, *map(astuple, rows), strict=True)]
     assert sum(widths) + 2 * len(widths) <= 80
 
 
 def test_the_terminals_sentences_are_the_candidates_verdicts(home, metrics):
-    sentences = terminal.verdicts(read(home))
+    sentences = terminal.verdict_lines(read(home))
     assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
     assert "TERT promoter mutation: no label known: not trained" in sentences
     assert len(sentences) == 5 + 2
@@ -425,7 +426,9 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
         name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
     }
     study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
-    home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").page.parent
+    home = report_files.write_report(
+        replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report"
+    ).page.parent
     assert "These patients are synthetic" in seen(home)
     assert "These patients are synthetic" not in words
 
@@ -456,7 +459,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
     found = foreign.from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
-    home = report.write(found, tmp_path / "out").page.parent
+    home = report_files.write_report(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (
         "never seen",
@@ -491,4 +494,4 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words
-    assert {row.judged for row in terminal.rows(read(home))} == {"not judged", "no result"}
+    assert {row.judged for row in terminal.result_rows(read(home))} == {"not judged", "no result"}

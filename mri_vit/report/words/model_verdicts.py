@@ -1,17 +1,19 @@
-"""The verdict on a model in words: its result and how it stands in, a sentence out."""
+"""The verdict on a model in words: a sentence, a card of the first screen, and how it compares with its comparators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.comparison import Comparison
+from mri_vit.report.schema.card import Card, Tick
+from mri_vit.report.schema.comparison import Comparators, Comparison
 from mri_vit.report.schema.metrics import Result
+from mri_vit.report.verdicts.comparators import Sides
 from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict, agrees
-from mri_vit.report.words.notation import adjusted_p, ends, interval, number, p_value, signed, symbol
+from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed, symbol
 from mri_vit.settings.models import CLINICAL
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -40,15 +42,15 @@ METHODS: Mapping[str, str] = {
 }
 
 
-def sentence(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
+def verdict_sentence(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
     """The verdict on a model; `notes` are those of the run."""
-    said = against_chance(result, verdict)
-    said += f"; {ALIKE}" if verdict.is_tied else ""
-    said += against_controls(result, verdict, notes) if verdict.controls else ""
-    said += f"; {confounded(result)}" if verdict.confounded else ""
-    said += f"; {site_told(result)}" if verdict.tells_site else ""
-    said += f"; warning: {too_good(verdict)}" if verdict.too_good else ""
-    return f"{LEAK} ({said})" if verdict.leaks else said
+    sentence = against_chance(result, verdict)
+    sentence += f"; {ALIKE}" if verdict.is_tied else ""
+    sentence += against_controls(result, verdict, notes) if verdict.controls else ""
+    sentence += f"; {confounded(result)}" if verdict.confounded else ""
+    sentence += f"; {site_told(result)}" if verdict.tells_site else ""
+    sentence += f"; warning: {too_good(verdict)}" if verdict.too_good else ""
+    return f"{LEAK} ({sentence})" if verdict.leaks else sentence
 
 
 def against_chance(result: Result, verdict: Verdict) -> str:
@@ -57,15 +59,15 @@ def against_chance(result: Result, verdict: Verdict) -> str:
     if verdict.unjudged:
         marked = f"{result.positive} positive" if binary else f"{result.events} died"
         return f"cannot be judged: {UNJUDGED[verdict.unjudged]} (n = {result.n}, {marked})"
-    test, symbol = result.chance_test, "AUC" if binary else "C"
+    test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
     low = " of so low a value" if below else ""
     how = METHODS["within folds"] if below and test.method == "refitted" else _how(result)
-    figures = f"{symbol} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
-    if again := result.retraining:
-        one = {"repeats": "training", "seeds": "single network"}[again.source]  # the score of several seeds is their mean
-        figures += f"; another {one} would lie in {ends(again.low, again.high)}"
+    figures = f"{symbol(result)} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
+    if retraining := result.retraining:
+        unit = {"repeats": "training", "seeds": "single network"}[retraining.source]  # the score of several seeds is their mean
+        figures += f"; another {unit} would lie in {ends(retraining.low, retraining.high)}"
     return {
         "better": f"better than chance ({figures})",
         "chance": f"indistinguishable from chance ({figures})",
@@ -112,21 +114,21 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
 
 def confounded(result: Result) -> str:
     """A result that is there between sites and not within them."""
-    found = result.within_sites
-    if not found:
+    sites = result.within_sites
+    if not sites:
         return ""
     return (
-        f"warning: it may be confounded by the site: among patients of one site it is {number(found.value)}, "
-        f"one-sided {p_value(found.p)}, not adjusted"
+        f"warning: it may be confounded by the site: among patients of one site it is {number(sites.value)}, "
+        f"one-sided {p_value(sites.p)}, not adjusted"
     )
 
 
 def site_told(result: Result) -> str:
     """What it means that the model's CLS vector predicts the site: less where the result is there among patients of one site."""
-    found = result.within_sites
-    if not found or found.p > ALPHA:
+    sites = result.within_sites
+    if not sites or sites.p > ALPHA:
         return SITE
-    figures = f"{symbol(result)} {number(found.value)}, one-sided {p_value(found.p)}, not adjusted"
+    figures = f"{symbol(result)} {number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted"
     return f"the model's CLS vector predicts the site, but the result holds among patients of one site ({figures})"
 
 
@@ -137,7 +139,7 @@ def too_good(verdict: Verdict) -> str | None:
     return f"too good to be believed unchecked: {TOO_GOOD[verdict.too_good]}; look for a leak or the label among the columns"
 
 
-def rules() -> list[str]:
+def verdict_rules() -> list[str]:
     """The rules in plain words, as the report prints them."""
     return [
         f"A result is not judged with fewer than {FEWEST} patients of the rarer class (or {FEWEST} deaths), where no fold holds "
@@ -180,9 +182,136 @@ def _how(result: Result) -> str:
     return METHODS[test.method] + (f" {test.draws:,} times" if test.draws else "") + first
 
 
-def _difference(test: Comparison, n: int) -> str:
-    """The difference from another model and its p, and on how many patients where it is not on all."""
-    said = f"difference {signed(test)}, two-sided {p_value(test.p)}, {adjusted_p(test.p_adjusted)}"
+def _difference(test: Comparison, n: int, of: str = "") -> str:
+    """The difference, `of` what if that is named, with its interval and p, and on how many patients if not on all `n`."""
+    figures = f"difference{of} {signed(test)}, two-sided {p_value(test.p)}"
+    figures += f", {adjusted_p(test.p_adjusted)}"
     if test.nadeau_bengio:
-        said += f"; corrected resampled t-test, one-sided {p_value(test.nadeau_bengio.p)}"
-    return f"{said}; on {test.n} of {n} patients" if test.n < n else said
+        figures += f"; corrected resampled t-test, one-sided {p_value(test.nadeau_bengio.p)}"
+    return f"{figures}; on {test.n} of {n} patients" if test.n < n else figures
+
+
+UNJUDGED_SHORT: dict[Unjudged, str] = {
+    "few": "Too few patients to judge",
+    "one class": "One class only: not judged",
+    "no pair": "No pair to compare: not judged",
+    "no interval": "Interval undefined: not judged",
+}
+NOT_BETTER = "not asked of a result that is no better than chance"
+
+
+def card(model: str, result: Result, verdict: Verdict) -> Card:
+    """The card of an endpoint from its model's result."""
+    return Card(
+        model=model,
+        verdict=card_headline(result, verdict),
+        beats_controls=_beats_controls(result, verdict),
+        holds_in_sites=_holds_in_sites(result, verdict),
+    )
+
+
+def card_headline(result: Result, verdict: Verdict) -> str:
+    """The verdict in at most six words; what casts doubt on a result goes before what speaks for it."""
+    if verdict.leaks:
+        return "Labels may leak: not judged"
+    if verdict.unjudged:
+        return UNJUDGED_SHORT[verdict.unjudged]
+    if verdict.against_chance == "worse":
+        return "Worse than chance"
+    if verdict.against_chance == "chance":
+        return "Not told from chance"
+    if verdict.too_good:
+        return "Too good to believe without checks"
+    if verdict.confounded:
+        return "May be confounded by the site"
+    if verdict.controls == "better":
+        return "Better than chance and every control"
+    best = result.versus_best
+    if not best:
+        return "Better than chance; no control compared"
+    doubted = best.least if verdict.controls == "not the least" else best.strongest
+    return f"Better than chance, not than {doubted}"
+
+
+def _beats_controls(result: Result, verdict: Verdict) -> Tick:
+    best = result.versus_best
+    if verdict.kind != "better":
+        return Tick(holds=None, words=NOT_BETTER)
+    if not best:
+        return Tick(holds=None, words="no control was compared")
+    if verdict.controls == "better":
+        weak = ", the strongest of which is itself no better than chance" if verdict.best_is_weak else ""
+        return Tick(holds=True, words=f"all of {len(result.versus_controls)}{weak}")
+    return Tick(holds=False, words=f"not {best.least if verdict.controls == 'not the least' else best.strongest}")
+
+
+def _holds_in_sites(result: Result, verdict: Verdict) -> Tick:
+    """Above chance in each site by its figure, and among patients of one site by the test: a site alone is too small for one."""
+    sites = result.within_sites
+    if verdict.kind != "better":
+        return Tick(holds=None, words=NOT_BETTER)
+    if not sites:
+        return Tick(holds=None, words="fewer than two sites are known")
+    where = f"{symbol(result)} {number(sites.least, 2)} to {number(sites.most, 2)} in {sites.sites} sites"
+    if sites.p > ALPHA:
+        return Tick(holds=False, words=f"{where}; among patients of one site not told from chance")
+    return Tick(holds=bool(sites.least > CHANCE), words=where)
+
+
+IN_FULL = 3  # models of one side that are given with their figures; the table beside has them all
+NAMED = 8  # models of one side that are named at all
+
+
+def comparators(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Comparators:
+    """The comparators of an endpoint as `metrics.json` has them."""
+    if sides.leaks:
+        return Comparators(better=(), worse=(), sentence=f"no comparator is compared with {OWN}: labels may leak")
+    return Comparators(better=sides.better, worse=sides.worse, sentence=_comparators_sentence(sides, models, verdicts))
+
+
+def _comparators_sentence(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> str:
+    """Who beats the study's own model, whom it beats, and of how many nothing can be said; differences are of who is better."""
+    tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
+    parts = []
+    if sides.better:
+        models_better = []
+        for model in sides.better[:IN_FULL]:
+            unproven = "" if verdicts[model].kind == "better" else "; itself not better than chance"
+            models_better.append(f"{model} ({_measured_difference(tests[model], models[model])}{unproven})")
+        parts.append(f"{_named(models_better, sides.better)} {'is' if len(sides.better) == 1 else 'are'} better than {OWN}")
+    if sides.worse:
+        models_worse = [
+            f"{model} ({_measured_difference(_turned(tests[model]), models[model])})" for model in sides.worse[:IN_FULL]
+        ]
+        parts.append(f"{OWN} is better than {_named(models_worse, sides.worse)}")
+    if alike := sides.alike:
+        nearest = min(alike, key=lambda model: tests[model].p_adjusted)
+        least = f"least {adjusted_p(tests[nearest].p_adjusted)}{f', {nearest}' * (len(alike) > 1)}"
+        parts.append(f"{OWN} is not distinguishable from {_counted_comparators(len(alike), bool(parts))} ({least})")
+    if sides.undefined:
+        parts.append(f"{len(sides.undefined)} could not be tested")
+    return "; ".join(parts)
+
+
+def _counted_comparators(count: int, among_others: bool) -> str:
+    """the other comparator, any of its 5 comparators"""
+    if count == 1:
+        return "the other one" if among_others else "its comparator"
+    return f"any of {'the other' if among_others else 'its'} {count} comparators"
+
+
+def _named(described: Sequence[str], side: Sequence[str]) -> str:
+    """The first as they are described, the next by name, the rest as a number."""
+    words = [*described, *side[IN_FULL:NAMED]] + ([f"{len(side) - NAMED} more"] if len(side) > NAMED else [])
+    return listed(words)
+
+
+def _turned(test: Comparison) -> Comparison:
+    """The same comparison from the other side."""
+    repeated = test.nadeau_bengio and test.nadeau_bengio.model_copy(update={"p": 1 - test.nadeau_bengio.p})
+    turned = {"difference": -test.difference, "low": -test.high, "high": -test.low, "nadeau_bengio": repeated}
+    return test.model_copy(update=turned)
+
+
+def _measured_difference(test: Comparison, result: Result) -> str:
+    return _difference(test, result.n, f" of {symbol(result)}")
