@@ -548,7 +548,7 @@ def test_the_number_of_parameters_is_the_encoder_s_own(kind, patch):
     grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, **kind)
     dim, depth, heads, mlp = model.shape
     encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, **kind)
-    assert run_facts.parameters(model, grid, CHANNELS) == sum(weights.numel() for weights in encoder.parameters())
+    assert networks.encoder_parameters(model, grid, CHANNELS) == sum(weights.numel() for weights in encoder.parameters())
 
 
 def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():
