@@ -21,7 +21,7 @@ from mri_vit.report.schema.comparison import ChanceTest, Comparison
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.part import Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol, run_facts
+from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.grid import Grid
 from mri_vit.settings.schema import CHANNELS, Controls, Explain, Model, Prepare, Train
