@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from mri_vit.report.numbers import everything
@@ -14,12 +15,13 @@ from mri_vit.report.schema.failures import Failures
 from mri_vit.report.schema.maps import ComparatorMaps, EndpointMaps, MapEvaluation, PatientMaps, ShownMap
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.report.schema.run import Design, Planted, SiteProbe
-from mri_vit.report.schema.survival import SurvivalEndpoint
+from mri_vit.report.schema.survival import AddedValue, SurvivalEndpoint
 from mri_vit.report.verdicts import comparators as beside_own
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts import site_probe as probe_verdict
 from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.words import added_value as added_value_words
 from mri_vit.report.words import caveats as caveat_words
 from mri_vit.report.words import caveats as elsewhere
 from mri_vit.report.words import map_sentences, model_verdicts, networks, patients
@@ -73,8 +75,10 @@ def _endpoint(
     judged: Mapping[str, Verdict],
 ) -> BinaryEndpoint | SurvivalEndpoint:
     sides = beside_own.sides(endpoint.models, judged)
+    added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
     return endpoint.model_copy(
         update={
+            **({"added_value": _added_value(added)} if added else {}),
             "published": caveat_words.published_figures(name),
             "models": {
                 model: _result(result, judged[model], caveats[model], run.notes, run.design)
@@ -111,6 +115,12 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
             **said,
         }
     )
+
+
+def _added_value(measured: AddedValue) -> AddedValue:
+    kind = model_verdict.of_added_value(measured.analysis, measured.adjusted_p.get("risk", math.nan))
+    judged = measured.model_copy(update={"verdict_kind": kind})
+    return judged.model_copy(update={"sentences": tuple(added_value_words.sentences(judged))})
 
 
 def _failures(found: Failures, endpoint: BinaryEndpoint | SurvivalEndpoint) -> Failures:

@@ -5,6 +5,7 @@ The figures are those of `metrics.json`; what is undefined there leaves a gap. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from mri_vit.metrics.added_value import RISK
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import (
     BLUE,
@@ -21,6 +23,8 @@ from mri_vit.report.figures.panels import (
     INK,
     SQUARE,
     VERMILLION,
+    ForestRow,
+    ForestScale,
     Stroke,
     barred,
     bars,
@@ -32,7 +36,8 @@ from mri_vit.report.figures.panels import (
 )
 from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.part import Band, CalibrationGroup
-from mri_vit.report.schema.survival import Days, Group, OverTime, RiskGroup, SurvivalResult
+from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
+from mri_vit.report.words import added_value as added_value_words
 from mri_vit.settings.models import is_candidate
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
@@ -227,3 +232,24 @@ def _year_ticks(axes: Axes) -> None:
     shown = [day for day in YEAR_TICKS if day <= longest]
     if shown:
         axes.set_xticks([0, *shown])
+
+
+AXIS_FACTORS = (2, 3, 5, 10, 30, 100, 1000)  # how far a hazard ratio's axis may go to both sides of 1
+
+
+def added_value(model: str, analysis: CoxComparison) -> Figure:
+    """Hazard ratios of the covariates alone, then with the model's risk, which has a mark and colour of its own."""
+    groups = [("Covariates alone", analysis.without), ("With the risk", analysis.both)]
+    ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
+    factor = next((factor for factor in AXIS_FACTORS if math.log(factor) >= max(ends)), AXIS_FACTORS[-1])
+    end = math.log(factor)
+    scale = ForestScale(-end, end, 0.0, ((-end, f"1/{factor}"), (0.0, "1"), (end, f"{factor}")), (-end / 2, end / 2))
+    rows = [(heading, [_ratio_row(name, ratio, model) for name, ratio in ratios.items()]) for heading, ratios in groups]
+    return panels.forest(rows, "← lives longer      dies sooner →", scale)
+
+
+def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:
+    label, end = panels.shortened(added_value_words.label(column, model)), math.log(AXIS_FACTORS[-1])
+    value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
+    stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
+    return ForestRow(label, added_value_words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)

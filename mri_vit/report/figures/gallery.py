@@ -27,7 +27,6 @@ from mri_vit.report.words.run_facts import visible
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import is_candidate
 
-LETTERS = 22  # of a label beside the axis, at 8.5 points
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 FLAGS = {"binary": "positive", "survival": "died"}
 
@@ -116,9 +115,8 @@ def _models(models: Mapping[str, Result]) -> list[ForestRow]:
 def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> ForestRow:
     """A row whose mark is filled where the interval leaves out chance."""
     value, low, high = ends.value, ends.low, ends.high
-    return ForestRow(
-        _short(label), f"{measure} {interval(ends, n)}".strip(), value, low, high, stroke, filled=low > 0.5 or high < 0.5
-    )
+    text, differs = f"{measure} {interval(ends, n)}".strip(), low > 0.5 or high < 0.5
+    return ForestRow(panels.shortened(label), text, value, low, high, stroke, filled=differs)
 
 
 def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str, Figure]]:
@@ -163,6 +161,8 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
         of_all = next(iter(decided.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
         bands = {model: at.net_benefit_band for model, at in decided.items()}
         yield file_name("decision", name, str(days)), endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands)
+    if (added := measured.added_value) and not isinstance(added.analysis, str):
+        yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis)
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:
@@ -180,7 +180,7 @@ def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterat
 def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> ForestRow:
     marked = sub.positive if isinstance(sub, BinarySubgroup) else sub.events
     row = _row("", "", sub, sub.n, stroke)
-    return replace(row, label=f"{_short(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
+    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
@@ -224,7 +224,3 @@ def _fold_curves(run: Run, name: str, model: str) -> list[endpoint_curves.Curve]
             false_positives, true_positives, _ = roc_curve(fold.truth, fold.score)
             found_curves.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
     return found_curves
-
-
-def _short(label: str, letters: int = LETTERS) -> str:
-    return label if len(label) <= letters else f"{label[: letters - 1]}…"

@@ -27,6 +27,7 @@ MAGENTA = "#EE3377"  # Tol 2021, vibrant
 PALE = "#A6A6A6"  # a lighter grey than that of the first permutation
 MOST_BARRED = 2  # models with intervals in one figure
 LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
+LABEL_LETTERS = 22  # of a label left of the axis, at 8.5 points
 DASHED = (0, (4, 3))
 
 
@@ -170,6 +171,11 @@ def _mark(axes: Axes, row: ForestRow, height: float) -> None:
 def numbers(values: Sequence[float | int]) -> np.ndarray:
     """Values of metrics.json as floats; what is undefined is NaN, which leaves a gap in a line."""
     return np.array(values, dtype=float)
+
+
+def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
+    """The label in at most so many letters."""
+    return label if len(label) <= letters else f"{label[: letters - 1]}…"
 
 
 def named(model: str, symbol: str, value: float) -> str:

@@ -15,6 +15,7 @@ import pandas as pd
 from mri_vit.metrics import decision
 from mri_vit.qc.stage import kind
 from mri_vit.report.numbers import (
+    added_value,
     binary,
     chance,
     comparators,
@@ -249,6 +250,7 @@ def _endpoint(
             subgroups=subgroups.of_survival(run.cohort, columns, drawn, run.study.seed),
             pairs=pairs,
             thresholds=tuple(survival.THRESHOLDS.tolist()),
+            added_value=added_value.measure(run, endpoint, tables, shown),
         )
     return BinaryEndpoint(
         kind="binary",

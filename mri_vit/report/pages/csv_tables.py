@@ -14,7 +14,7 @@ from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.part import Band, Part
 from mri_vit.report.schema.patients import Patient
-from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.report.schema.survival import CoxComparison, SurvivalEndpoint, SurvivalResult
 
 Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")
@@ -38,6 +38,7 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
         "patients": map(_patient, metrics.patients),
         "subgroups": ({"endpoint": name, **_cells(row)} for name, e in metrics.endpoints.items() for row in e.subgroups),
         "pairs": ({"endpoint": name, **_row(pair)} for name, e in metrics.endpoints.items() for pair in e.pairs),
+        "added_value": _hazard_ratios(metrics),
         "drift": ({**head, **_row(drift)} for head, drifts in _by_model(metrics.drift) for drift in drifts),
         "new_hospital": ({**head, **_row(expected)} for head, expected in _by_model(metrics.new_hospital)),
         "map_scores": ({**head, **_row(result)} for head, result in _map_results(metrics.map_scores)),
@@ -87,6 +88,18 @@ def _results(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint and model with every measure that is one value, named by its path, e.g. `auc.low`."""
     for head, endpoint, result in _of_models(metrics):
         yield {**head, "kind": endpoint.kind, **_row(result)}
+
+
+def _hazard_ratios(metrics: Metrics) -> Iterator[Cells]:
+    """A row per survival endpoint, Cox regression and column."""
+    for name, endpoint in metrics.endpoints.items():
+        added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
+        if added and isinstance(added.analysis, CoxComparison):
+            analysis = added.analysis
+            for regression, ratios in (("covariates", analysis.without), ("risk", analysis.alone), ("both", analysis.both)):
+                head = {"endpoint": name, "model": added.model, "regression": regression}
+                for column, ratio in ratios.items():
+                    yield {**head, "column": column, **_cells(ratio)}
 
 
 def _flat(part: Cells, above: str = "") -> Cells:

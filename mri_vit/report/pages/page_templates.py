@@ -15,7 +15,7 @@ from mri_vit.explain.methods.names import METHODS
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.verdicts.maps import is_finding
-from mri_vit.report.words import caveats, endpoint_results, notation, patients, run_facts
+from mri_vit.report.words import added_value, caveats, endpoint_results, notation, patients, run_facts
 from mri_vit.settings import sequences
 from mri_vit.settings.models import NO_CANDIDATES
 
@@ -31,6 +31,9 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     environment.filters.update({written.__name__: written for written in under_their_names})
     environment.filters.update(
         p=notation.p_value,
+        ratio=added_value.of_ratio,
+        column=added_value.label,
+        change=added_value.of_gain,
         sequence=sequences.title,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,

@@ -46,16 +46,17 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         like = identifiers.elsewhere(strangers[0], known)
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
+    study = Study(
+        name=_study_name(scores),
+        cohort=people,
+        prepared=output,
+        output=output,
+        endpoints=endpoints,
+        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
+    )
     return Run(
         design="table",
-        study=Study(
-            name=_study_name(scores),
-            cohort=people,
-            prepared=output,
-            output=output,
-            endpoints=endpoints,
-            report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
-        ),
+        study=study,
         environment=Nothing(),
         cohort=tables.by_patient(visits),
         excluded=tables.empty(tables.EXCLUDED_COLUMNS),
@@ -64,6 +65,7 @@ def from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, 
         survival=tables.survival(scores.with_name(files.SURVIVAL)),
         nulls=tables.nulls(scores.with_name(files.NULLS)),
         probe=tables.empty(PROBE_COLUMNS),
+        covariates=tables.covariates(people, study),
     )
 
 

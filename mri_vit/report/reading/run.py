@@ -58,6 +58,7 @@ class Run:
     # likewise the run's own predictions, by the same columns; patients have numbers for names
     inside: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.COLUMNS))
     inside_survival: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SURVIVAL_COLUMNS))
+    covariates: tables.Covariates = field(default_factory=pd.DataFrame)  # that a risk is held against, by visit id
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
     costs: pd.DataFrame = field(default_factory=lambda: tables.empty(run_costs.COLUMNS))  # of each contender's folds
     histories: pd.DataFrame = field(default_factory=lambda: tables.empty(run_histories.COLUMNS))  # of their evaluations
@@ -125,6 +126,7 @@ def read(folder: Path) -> Run:
         development=_development(folder / files.EVALUATION) if external else None,
         inside=tables.predicted(folder / files.INTERNAL),
         inside_survival=tables.survival(folder / files.INTERNAL_SURVIVAL),
+        covariates=tables.covariates(folder / files.COHORT, study),
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
         costs=run_costs.read(homes, splits),
         histories=run_histories.read(homes, seeds, splits),

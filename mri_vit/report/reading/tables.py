@@ -8,11 +8,16 @@ from typing import Any
 import pandas as pd
 
 from mri_vit.crossval.site_probe import COLUMNS as PROBE_COLUMNS
-from mri_vit.data import predictions, sheet
+from mri_vit.data import cohort, predictions, sheet
+from mri_vit.data.covariates import clinical_columns, clinical_table
+from mri_vit.errors import UsageError
 from mri_vit.run.record import as_written
+from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
+from mri_vit.settings.schema import Study
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]
+Covariates = pd.DataFrame | str  # a row per visit id; or why there are none, in words
 FINDING_COLUMNS = ["patient", "reason", "scan", "figure", "became", "words"]
 
 
@@ -51,6 +56,28 @@ def decisions(path: Path) -> pd.DataFrame:
 
 def findings(path: Path) -> pd.DataFrame:
     return our_table(path, FINDING_COLUMNS, str) if path.is_file() else empty(FINDING_COLUMNS)
+
+
+def covariates(path: Path, study: Study) -> Covariates:
+    """What a survival endpoint's risk is held against: numbers, or text for categories, of a cohort table.
+
+    These are the columns that the control on clinical columns may use (`controls.columns`) and the binary markers. A patient's
+    own name, where visits have others, is the first visit. A study without a survival endpoint has none.
+    """
+    if not any(endpoint.kind == "survival" for endpoint in study.endpoints):
+        return pd.DataFrame()
+    try:
+        header = sheet.columns(path)
+        there = tuple(endpoint for endpoint in study.endpoints if set(endpoint.columns) <= set(header))
+        patients = cohort.read(path, there, needed=(), channels=study.channels)
+        clinical = clinical_columns(patients, study)
+        binary = [endpoint.columns[0] for endpoint in (*study.endpoints, *DEFAULT_ENDPOINTS) if endpoint.kind == "binary"]
+        names = dict.fromkeys((*clinical, *(name for name in binary if name in header)))
+        table = clinical_table(patients, list(names))
+    except UsageError as error:
+        return str(error).replace(f"{path.parent}/", "")  # no folder of a machine
+    first = {patient.subject: patient.id for patient in cohort.first_visits(patients) if patient.subject not in table.index}
+    return table.loc[[*table.index, *first.values()]].set_axis([*table.index, *first])
 
 
 def by_patient(visits: pd.DataFrame) -> pd.DataFrame:

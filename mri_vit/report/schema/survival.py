@@ -187,6 +187,59 @@ class SurvivalResult(Part):
         return self.judged
 
 
+class CovariateRatio(HazardRatio):
+    """A column's hazard ratio in a regression on several."""
+
+    p: Number = Field(description="Wald's, of this column alone, not adjusted; a risk's allows for refitting")
+
+
+class LikelihoodRatio(Part):
+    """The likelihood-ratio test of columns that are added to a Cox regression."""
+
+    chi2: Number = Field(description="twice the gain in log partial likelihood, mean over repeats")
+    df: int = Field(description="degrees of freedom")
+    given_p: Number = Field(description="p with risks taken as given")
+    inflation: Number = Field(description="what divides the root of `chi2` for `p`, as networks learn from each other's patients")
+    p: Number = Field(description="p that allows for refitting, not adjusted")
+
+
+class CoxComparison(Part):
+    """Cox regressions on covariates, on the risk and on both, of the same patients; each network has a baseline hazard."""
+
+    n: int = Field(description="patients with a risk, a known outcome and every covariate")
+    deaths: int = Field(description="of these")
+    coefficients: int = Field(description="of the regression on both")
+    explained: Number = Field(description="share of the risk's variance within folds that the covariates explain")
+    without: dict[str, CovariateRatio] = Field(description="hazard ratios of the covariates alone, by column")
+    alone: dict[str, CovariateRatio] = Field(description="of the risk alone")
+    both: dict[str, CovariateRatio] = Field(description="of covariates and risk together")
+    test: LikelihoodRatio = Field(description="of the risk, given the covariates")
+    reverse: LikelihoodRatio = Field(description="of the covariates, given the risk")
+    c_without: Estimate = Field(description="Harrell's C of pairs within a fold, of the covariates, out of fold")
+    c_alone: Estimate = Field(description="of the risk")
+    c_both: Estimate = Field(description="of both")
+    gain: Estimate = Field(description="C of both less that of the covariates")
+    gain_reverse: Estimate = Field(description="C of both less that of the risk")
+
+
+class AddedValue(Part):
+    """Whether a model's risk adds to age, other clinical columns and molecular markers."""
+
+    model: str = Field(description="whose risk: the study's own model, else the first that is shown")
+    covariates: tuple[str, ...] = Field(description="columns of the cohort table that are adjusted for")
+    known: int = Field(description="patients with a risk and a known outcome")
+    missing: dict[str, int] = Field(description="how many of these lack a covariate; they are left out")
+    left_out: dict[str, str] = Field(description="covariates that are not adjusted for, each with the reason")
+    analysis: CoxComparison | str = Field(description="or why there is none, in words")
+    adjusted_p: dict[Literal["risk", "covariates"], Number] = Field(description="of `test` and `reverse`, Holm's; else empty")
+    beside: dict[str, CoxComparison | str] = Field(
+        description="where the risk adds, the same with the risk of a control from scans among the covariates, by control"
+    )
+    permuted: CoxComparison | str | None = Field(description="the same on permuted labels; null where none was run")
+    verdict_kind: Kind = Field(description="better: it adds; worse: a higher risk lives longer; undefined: no analysis")
+    sentences: tuple[str, ...] = Field(description="the answer in words")
+
+
 class SurvivalSubgroup(Part):
     """One candidate's C in one part of the cohort."""
 
@@ -215,3 +268,4 @@ class SurvivalEndpoint(Part):
     subgroups: tuple[SurvivalSubgroup, ...]
     pairs: tuple[Pair, ...] = Field(description="all models but the shuffled control, each two of them")
     thresholds: tuple[Number, ...] = Field(description="chances to die at which net benefit is given")
+    added_value: AddedValue | None = Field(default=None, description="null without a model, and in reports before 0.6")

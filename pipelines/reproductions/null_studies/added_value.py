@@ -1,4 +1,4 @@
-"""A network that adds nothing to the covariates: how often does the likelihood ratio of `added_value.py` say that it adds?
+"""A network that adds nothing to the covariates: how often does the report's likelihood ratio say that it adds?
 
     .venv/bin/python pipelines/null_added_value.py --studies 1000      (5 minutes of one core's work)
 
@@ -42,10 +42,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from scipy.stats import chi2
 
+from mri_vit.metrics.added_value import standardised
 from mri_vit.metrics.within_fold import WithinFold, compared, inflation, within_fold_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.tabular import PRIOR_VARIANCE
-from mri_vit.studies.added_value.numbers import standardised
 
 FEATURES, OF_AGE, OF_MARKER, OF_CAUSE = 20, slice(0, 3), slice(3, 5), slice(5, 9)
 SEEN, TOLD = 0.8, 0.7  # how much of age and marker, and of the cause, such a feature shows, beside noise of variance 1
@@ -108,7 +108,7 @@ def draw(random: np.random.Generator, n: int, folds: int, repeats: int, kind: st
 
 
 def judge(of: Drawn) -> Found:
-    """As `added_value.numbers.measure` judges it (a test holds this to it), with a likelihood of times without ties.
+    """As `metrics.added_value` judges it (a test holds this to it), with a likelihood of times without ties.
 
     A fit by lifelines takes a tenth of a second, of which one of these tables would need an hour.
     """

@@ -12,14 +12,14 @@ import pandas as pd
 import pytest
 from made.metrics import filled
 from made.run import make_run
-
-from mri_vit.data import predictions
-from mri_vit.errors import UsageError
 from mri_vit.studies.added_value import page as added_value
 from mri_vit.studies.added_value import people as added_value_people
 from mri_vit.studies.added_value import words as added_value_words
 from mri_vit.studies.added_value.findings import Findings, find
 from mri_vit.studies.added_value.people import asked, taken
+
+from mri_vit.data import predictions
+from mri_vit.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -10,18 +10,29 @@ import pytest
 from reproductions.null_studies import added_value as simulated
 from scipy.stats import binom, chi2
 
-from mri_vit.errors import UsageError
+from mri_vit.metrics.added_value import (
+    PRIOR_VARIANCE,
+    RISK,
+    WITH_PRIOR,
+    AddedValue,
+    NotEstimableError,
+    Patients,
+    RepeatScores,
+    added_value,
+    fit_cox,
+    out_of_fold,
+    standardised,
+)
 from mri_vit.metrics.bootstrap import distribution
 from mri_vit.metrics.concordance import harrell_c_within
 from mri_vit.metrics.delong import Z_95
 from mri_vit.metrics.within_fold import inflation
-from mri_vit.studies.added_value import cox
-from mri_vit.studies.added_value.numbers import RISK, AddedValue, People, Scored, measure, standardised
+from mri_vit.predictors import tabular
 
 ROOT_2 = 2**0.5
 
 
-def made(n: int = 150, told: float = 1.0, seed: int = 0, folds: int = 3) -> People:
+def made(n: int = 150, told: float = 1.0, seed: int = 0, folds: int = 3) -> Patients:
     """Patients whose hazard is their age and a cause; the risk shows the cause, or a coin where `told` is 0."""
     random = np.random.default_rng(seed)
     age, sex, cause = random.normal(size=n), random.random(n) < 0.5, random.normal(size=n)
@@ -29,10 +40,10 @@ def made(n: int = 150, told: float = 1.0, seed: int = 0, folds: int = 3) -> Peop
     covariates = pd.DataFrame({"age": age, "sex": sex.astype(float)}, index=pd.Index([f"p{i:03d}" for i in range(n)]))
     fold = random.permutation(n) % folds
     risk = told * cause + (1 - told) * random.normal(size=n)
-    return People(500 * np.minimum(dies, ends), dies <= ends, covariates, [Scored(risk, fold, fold)])
+    return Patients(500 * np.minimum(dies, ends), dies <= ends, covariates, [RepeatScores(risk, fold, fold)])
 
 
-def with_risk(people: People, risk: np.ndarray) -> People:
+def with_risk(people: Patients, risk: np.ndarray) -> Patients:
     return replace(people, repeats=[replace(one, risk=risk) for one in people.repeats])
 
 
@@ -43,12 +54,12 @@ def figures(found: AddedValue) -> list[float]:
 
 
 def test_a_planted_hazard_is_found_with_its_ratio_and_a_coin_is_not():
-    found = measure(made(600), ROOT_2)
+    found = added_value(made(600), ROOT_2)
     assert found.test.p < 1e-6
     assert found.both[RISK].low < np.e < found.both[RISK].high  # a standard deviation of the cause multiplies the hazard by e
     assert found.both["age"].low < np.exp(0.5) < found.both["age"].high
     assert found.gain.low > 0
-    coin = measure(made(600, told=0.0), ROOT_2)
+    coin = added_value(made(600, told=0.0), ROOT_2)
     assert coin.test.p > 0.05
     assert coin.both[RISK].low < 1 < coin.both[RISK].high
     assert abs(coin.gain.difference) < 0.01
@@ -59,10 +70,10 @@ def test_likelihood_ratios_are_twice_the_gains_in_log_likelihood():
     (one,) = people.repeats
     risk = pd.DataFrame({RISK: standardised(one.risk, one.network)}, index=people.covariates.index)
     both, without, alone = (
-        cox.fit(people.days, people.died, table, one.fold).log_likelihood
+        fit_cox(people.days, people.died, table, one.fold).log_likelihood
         for table in (people.covariates.join(risk), people.covariates, risk)
     )
-    found = measure(people, ROOT_2)
+    found = added_value(people, ROOT_2)
     assert found.test.chi2 == pytest.approx(2 * (both - without))
     assert found.reverse.chi2 == pytest.approx(2 * (both - alone))
     assert (found.test.df, found.reverse.df) == (1, 2)
@@ -72,7 +83,7 @@ def test_likelihood_ratios_are_twice_the_gains_in_log_likelihood():
 
 
 def test_the_interval_of_the_risk_alone_is_wider_where_networks_were_refitted():
-    given, refitted = measure(made(), 1.0), measure(made(), ROOT_2)
+    given, refitted = added_value(made(), 1.0), added_value(made(), ROOT_2)
     reach = {name: np.log(one.both[RISK].high / one.both[RISK].value) for name, one in (("as given", given), ("not", refitted))}
     assert reach["not"] == pytest.approx(ROOT_2 * reach["as given"])
     assert given.both["age"] == refitted.both["age"]
@@ -85,45 +96,45 @@ def test_a_risk_that_is_a_covariate_under_another_name_is_refused():
     age = people.covariates.age.to_numpy()
     per_fold = (3 + one.fold) * age + 2 * people.covariates.sex.to_numpy() - one.fold  # on a scale of its own in each fold
     for risk in (age, -2 * age + 5, per_fold):
-        with pytest.raises(UsageError, match="linear function of the covariates in every fold"):
-            measure(with_risk(people, risk), ROOT_2)
-    with pytest.raises(UsageError, match="the same for all patients of each fold"):
-        measure(with_risk(people, one.fold.astype(float)), ROOT_2)
+        with pytest.raises(NotEstimableError, match="linear function of the covariates in every fold"):
+            added_value(with_risk(people, risk), ROOT_2)
+    with pytest.raises(NotEstimableError, match="the same for all patients of each fold"):
+        added_value(with_risk(people, one.fold.astype(float)), ROOT_2)
 
 
 def test_a_shift_and_a_factor_of_each_folds_risks_change_nothing():
     people = made()
     (one,) = people.repeats
     other = with_risk(people, one.risk * (10.0**one.fold) + 1000 * one.fold)
-    assert figures(measure(other, ROOT_2)) == pytest.approx(figures(measure(people, ROOT_2)), rel=1e-6, abs=1e-9)
+    assert figures(added_value(other, ROOT_2)) == pytest.approx(figures(added_value(people, ROOT_2)), rel=1e-6, abs=1e-9)
 
 
 def test_the_order_of_patients_means_nothing():
     people = made()
     (one,) = people.repeats
     order = np.random.default_rng(1).permutation(len(people.days))
-    turned = People(
+    turned = Patients(
         people.days[order],
         people.died[order],
         people.covariates.iloc[order],
-        [Scored(one.risk[order], one.network[order], one.fold[order])],
+        [RepeatScores(one.risk[order], one.network[order], one.fold[order])],
     )
-    assert figures(measure(turned, ROOT_2)) == pytest.approx(figures(measure(people, ROOT_2)), rel=1e-6, abs=1e-9)
+    assert figures(added_value(turned, ROOT_2)) == pytest.approx(figures(added_value(people, ROOT_2)), rel=1e-6, abs=1e-9)
 
 
-def predictors(people: People) -> tuple[np.ndarray, np.ndarray]:
+def predictors(people: Patients) -> tuple[np.ndarray, np.ndarray]:
     """Out-of-fold linear predictors of the covariates, and of both."""
     (one,) = people.repeats
     covariates = people.covariates.to_numpy()
     both = np.column_stack([covariates, standardised(one.risk, one.network)])
-    first, second = (cox.out_of_fold(people.days, people.died, part, one.network, one.fold) for part in (covariates, both))
+    first, second = (out_of_fold(people.days, people.died, part, one.network, one.fold) for part in (covariates, both))
     return first, second
 
 
 def test_the_gain_is_the_difference_of_two_c_of_the_same_patients_and_pairs():
     people = made(told=0.6)
     (one,) = people.repeats
-    found = measure(people, 1.0)
+    found = added_value(people, 1.0)
     without, both = (harrell_c_within(people.days, people.died, part, one.fold) for part in predictors(people))
     assert found.c_without.value == pytest.approx(without)
     assert found.c_both.value == pytest.approx(both)
@@ -135,7 +146,7 @@ def test_the_gain_is_the_difference_of_two_c_of_the_same_patients_and_pairs():
 def test_the_interval_of_the_gain_is_that_of_a_jackknife_and_of_a_bootstrap_of_patients():
     people = made(200, told=0.6)
     (one,) = people.repeats
-    found, n = measure(people, 1.0).gain, len(people.days)
+    found, n = added_value(people, 1.0).gain, len(people.days)
     error = (found.high - found.low) / (2 * Z_95)
     without, both = predictors(people)
 
@@ -159,22 +170,22 @@ def test_repeats_are_averaged_and_allow_for_less():
     people = made()
     (one,) = people.repeats
     other = np.random.default_rng(9).permutation(len(people.days)) % 3
-    second = Scored(one.risk + np.random.default_rng(8).normal(size=len(people.days)), other, other)
-    alone = [measure(replace(people, repeats=[scored]), 1.0) for scored in (one, second)]
-    found = measure(replace(people, repeats=[one, second]), inflation(3, 2))
+    second = RepeatScores(one.risk + np.random.default_rng(8).normal(size=len(people.days)), other, other)
+    alone = [added_value(replace(people, repeats=[scored]), 1.0) for scored in (one, second)]
+    found = added_value(replace(people, repeats=[one, second]), inflation(3, 2))
     root = np.mean([np.sqrt(part.test.chi2) for part in alone])
     assert found.test.p == pytest.approx(chi2.sf((root / inflation(3, 2)) ** 2, 1))
     assert inflation(3, 2) < inflation(3, 1)
     assert found.gain.difference == pytest.approx(np.mean([part.gain.difference for part in alone]))
     assert np.log(found.both[RISK].value) == pytest.approx(np.mean([np.log(part.both[RISK].value) for part in alone]))
-    twice = measure(replace(people, repeats=[one, one]), 1.0)
+    twice = added_value(replace(people, repeats=[one, one]), 1.0)
     assert figures(twice) == pytest.approx(figures(alone[0]))
 
 
 def test_opposite_findings_of_two_repeats_do_not_add_up():
     people = made(told=0.5)
     (one,) = people.repeats
-    found = measure(replace(people, repeats=[one, replace(one, risk=-one.risk)]), 1.0)
+    found = added_value(replace(people, repeats=[one, replace(one, risk=-one.risk)]), 1.0)
     assert found.test.p == pytest.approx(1, abs=1e-4)
     assert found.both[RISK].value == pytest.approx(1, abs=1e-4)
 
@@ -182,8 +193,8 @@ def test_opposite_findings_of_two_repeats_do_not_add_up():
 def test_too_few_deaths_are_refused_with_their_number():
     people = made(30)
     few = replace(people, died=people.died & (np.cumsum(people.died) <= 3))
-    with pytest.raises(UsageError, match=r"3 deaths among 30 patients .* for 3 coefficients; name fewer covariates"):
-        measure(few, ROOT_2)
+    with pytest.raises(NotEstimableError, match=r"3 deaths among 30 patients .* for 3 coefficients"):
+        added_value(few, ROOT_2)
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -191,10 +202,15 @@ def test_too_few_deaths_are_refused_with_their_number():
 def test_the_simulation_judges_as_the_page_does(kind: str, repeats: int):
     drawn = simulated.draw(np.random.default_rng(3), 82, 3, repeats, kind, simulated.regression)
     covariates = pd.DataFrame(drawn.covariates, columns=pd.Index(["age", "marker", "sex"]))
-    scored = [Scored(risk, fold, fold) for risk, fold in zip(drawn.risk, drawn.fold, strict=True)]
-    found = measure(People(drawn.time, drawn.died, covariates, scored), inflation(3, repeats))
+    scored = [RepeatScores(risk, fold, fold) for risk, fold in zip(drawn.risk, drawn.fold, strict=True)]
+    found = added_value(Patients(drawn.time, drawn.died, covariates, scored), inflation(3, repeats))
     theirs = [found.test.given_p, found.test.p, found.reverse.p, found.gain.difference, found.gain.low, found.gain.high]
     assert list(vars(simulated.judge(drawn)).values()) == pytest.approx(theirs, rel=1e-6)
+
+
+def test_the_prior_is_that_of_the_control_on_clinical_columns():
+    assert PRIOR_VARIANCE == tabular.PRIOR_VARIANCE
+    assert WITH_PRIOR == tabular.TO_THE_END
 
 
 STUDIES = 300

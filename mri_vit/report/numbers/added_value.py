@@ -1,0 +1,187 @@
+"""Whether a model's risk adds to age and molecular markers: a run and a survival endpoint in, the analyses out.
+
+Patients are those with a risk, a known outcome and every covariate; nothing is imputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, Int
+
+from mri_vit.data.cohort import visit_id
+from mri_vit.metrics.added_value import NotEstimableError, Patients, RepeatScores, added_value, dependent, standardised
+from mri_vit.metrics.comparison import holm
+from mri_vit.report.numbers import chance
+from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
+from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.schema.survival import AddedValue, CoxComparison
+from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.models import INTENSITY, PERMUTED, SHUFFLED, VOLUME
+
+ASSIGNED_FOLDS = 5  # for the Cox regressions' own coefficients where the run has no folds; Kohavi 1995: five or ten
+MOST_MISSING = 0.5  # of the patients: a column that most of them lack would decide who is analysed
+FROM_SCANS = (VOLUME, INTENSITY)  # controls that read the scans: the simplest explanations of a network's risk
+
+
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The patients with every covariate; what is adjusted for, how many patients lack what, and what is left out and why."""
+
+    patients: Patients
+    covariates: tuple[str, ...]
+    missing: dict[str, int]
+    left_out: dict[str, str]
+
+
+def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], shown: list[str]) -> AddedValue | None:
+    """Hold the risk of the study's own model, else of the first that is shown, against the covariates; None without a model.
+
+    `tables` are each model's rows, as `judged.known_rows` gives them. Where there is no analysis, the result says why.
+    """
+    model = next((name for name in (*shown, *tables) if name in tables and name not in PERMUTED), None)
+    if model is None:
+        return None
+    rows, seed = tables[model], run.study.seed
+    inflation = chance.inflation(rows, run.design if has_folds(rows) else "external")
+    result = AddedValue(
+        model=model,
+        covariates=(),
+        known=int(rows.patient.nunique()),
+        missing={},
+        left_out={},
+        analysis="",
+        adjusted_p={},
+        beside={},
+        permuted=None,
+        verdict_kind="undefined",
+        sentences=(),
+    )
+    try:
+        table, too_sparse = _covariates(run, rows)
+        selection = _selected(table, rows, seed)
+        taken = {"covariates": selection.covariates, "missing": selection.missing, "left_out": too_sparse | selection.left_out}
+        result = result.model_copy(update=taken)
+        analysis = _analysis(selection.patients, inflation)
+    except NotEstimableError as error:
+        return result.model_copy(update={"analysis": str(error)})
+    p_risk, p_covariates = holm(np.array([analysis.test.p, analysis.reverse.p])).tolist()
+    controls = [name for name in FROM_SCANS if name in tables and name != model] if p_risk <= chance.ALPHA else []
+    has_permuted = model == OWN and SHUFFLED in tables
+    return result.model_copy(
+        update={
+            "analysis": analysis,
+            "adjusted_p": {"risk": p_risk, "covariates": p_covariates},
+            "beside": {name: _attempt(_with_control(table, name, tables[name]), rows, seed, inflation) for name in controls},
+            "permuted": _attempt(table, tables[SHUFFLED], seed, inflation) if has_permuted else None,
+        }
+    )
+
+
+def _attempt(table: pd.DataFrame, rows: pd.DataFrame, seed: int, inflation: float) -> CoxComparison | str:
+    """An analysis, or why there is none."""
+    try:
+        return _analysis(_selected(table, rows, seed).patients, inflation)
+    except NotEstimableError as error:
+        return str(error)
+
+
+def _analysis(patients: Patients, inflation: float) -> CoxComparison:
+    result = added_value(patients, inflation)
+    gains = {
+        name: {"value": gain.difference, "low": gain.low, "high": gain.high}
+        for name, gain in (("gain", result.gain), ("gain_reverse", result.gain_reverse))
+    }
+    return CoxComparison.model_validate(asdict(result) | gains)
+
+
+def _visits(rows: pd.DataFrame, table: pd.DataFrame) -> list[str]:
+    """The visit of each row; the patient, where a table from elsewhere names visits that the cohort table does not have."""
+    ids = ((visit_id(patient, session), patient) for patient, session in zip(rows.patient, rows.session, strict=True))
+    return [visit if visit in table.index else patient for visit, patient in ids]
+
+
+def _covariates(run: Run, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The covariates that most of the patients have, by visit; and those that are not taken, with the reason."""
+    if isinstance(run.covariates, str):
+        raise NotEstimableError(f"the cohort table gives no covariates ({run.covariates})")
+    table = run.covariates
+    share = {str(name): float(column.isna().mean()) for name, column in table.reindex(_visits(rows, table)).items()}
+    too_sparse = {
+        name: f"is missing in {100 * missing:.0f} % of the patients" for name, missing in share.items() if missing > MOST_MISSING
+    }
+    if len(too_sparse) == len(share):
+        reasons = "; ".join(f"{name} {why}" for name, why in too_sparse.items())
+        raise NotEstimableError(f"the cohort table has 0 covariates that most patients have{f' ({reasons})' if reasons else ''}")
+    return table.drop(columns=list(too_sparse)), too_sparse
+
+
+def _with_control(table: pd.DataFrame, control: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """One covariate more: the control's out-of-fold risk, standardised as the network's is, mean over repeats."""
+    risk = pd.Series(standardised(floats(rows.score), fold_of(rows)), index=pd.Index(_visits(rows, table)))
+    return table.assign(**{f"risk by {control}": risk.groupby(level=0).mean().reindex(table.index)})
+
+
+def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
+    """The patients of every repeat whose covariates are all known, in numbers. Raises NotEstimableError without any."""
+    rows = rows.assign(visit=_visits(rows, table))
+    risks = rows.pivot(index="visit", columns="repeat", values="score").dropna().sort_index()
+    folds = rows.pivot(index="visit", columns="repeat", values="fold").reindex(risks.index)
+    cells = table.reindex(risks.index)
+    missing = {str(name): int(column.isna().sum()) for name, column in cells.items() if column.isna().any()}
+    cells = cells.dropna()
+    if not len(cells):
+        counts = ", ".join(f"{name} of {count}" for name, count in missing.items())
+        raise NotEstimableError(f"0 of {len(risks)} patients have every covariate (missing: {counts})")
+    risks, folds = risks.loc[cells.index], folds.loc[cells.index]
+    outcome = rows.drop_duplicates("visit").set_index("visit").loc[cells.index]
+    columns, covariate, left_out = coded(cells)
+    repeats = [_scores(floats(risks[repeat]), folds[repeat].to_numpy(int), seed) for repeat in risks]
+    left_out |= (wrong := dependent(columns, [scores.network for scores in repeats]))
+    columns = columns.drop(columns=list(wrong))
+    if not columns.shape[1]:
+        raise NotEstimableError(f"no covariate varies: {'; '.join(f'{name} {why}' for name, why in left_out.items())}")
+    return Selection(
+        patients=Patients(floats(outcome.time_days), flags(outcome.event), columns, repeats),
+        covariates=tuple(dict.fromkeys(covariate[name] for name in columns)),
+        missing=missing,
+        left_out=left_out,
+    )
+
+
+def _scores(risk: Float[np.ndarray, " n"], fold: Int[np.ndarray, " n"], seed: int) -> RepeatScores:
+    if len(np.unique(fold)) > 1:
+        return RepeatScores(risk, fold, fold)
+    return RepeatScores(risk, fold, np.random.default_rng(seed).permutation(len(risk)) % ASSIGNED_FOLDS)
+
+
+def coded(cells: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
+    """Covariates in numbers, each column named by what its hazard ratio is of; the covariate of each; those left out and why.
+
+    A number is divided by its standard deviation; of two values the higher is held against the lower, of several words each
+    against the most frequent one.
+    """
+    columns: dict[str, np.ndarray] = {}
+    covariate, left_out = {}, {}
+    for name, column in cells.items():
+        before = len(columns)
+        counted = column.value_counts().sort_index(kind="stable").sort_values(ascending=False, kind="stable")
+        levels = counted.index.tolist()  # the most frequent first
+        if len(levels) < 2:
+            left_out[str(name)] = f"is {_level(levels[0])} for all"
+        elif column.dtype == float and len(levels) > 2:
+            deviation = float(column.std())
+            columns[f"{name}, per {deviation:.3g} (SD)"] = ((column - column.mean()) / deviation).to_numpy(float)
+        else:
+            reference = min(levels) if column.dtype == float else levels[0]
+            for level in sorted(set(levels) - {reference}):
+                columns[f"{name}: {_level(level)} vs {_level(reference)}"] = (column == level).to_numpy(float)
+        covariate |= dict.fromkeys(list(columns)[before:], str(name))
+    return pd.DataFrame(columns, index=cells.index), covariate, left_out
+
+
+def _level(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
