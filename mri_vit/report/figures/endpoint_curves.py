@@ -117,22 +117,22 @@ def net_benefit(
     of_all: Sequence[float],
     bands: Mapping[str, Band],
 ) -> Figure:
-    """Decision curves: net benefit of acting on each model, on everybody and on nobody, over the threshold probability.
+    """Decision curves: net benefit of acting on each model, on act_on_all and on nobody, over the threshold probability.
 
     `bands` are pointwise 95 % bands; that of the first candidate alone is drawn, since others would hide each other.
     """
     with panel(height=SQUARE) as (figure, axes):
-        grid, everybody = numbers(thresholds), numbers(of_all)
+        grid, act_on_all = numbers(thresholds), numbers(of_all)
         benefits = {model: numbers(benefit) for model, benefit in models.items()}
-        axes.axhline(0, color=INK, lw=1, label="nobody")
-        axes.plot(grid, everybody, color=INK, lw=1, ls=DASHED, label="everybody")
+        axes.axhline(0, color=INK, lw=1, label="act on none")
+        axes.plot(grid, act_on_all, color=INK, lw=1, ls=DASHED, label="act on all")
         for model, stroke in drawn(models):
             if model in bands and model == next(filter(is_candidate, models), None):
                 axes.fill_between(
                     grid, numbers(bands[model].low), numbers(bands[model].high), color=stroke.colour, alpha=0.15, lw=0
                 )
             axes.plot(grid, benefits[model], label=model, **stroke.look)
-        highest = np.nanmax([-LOWEST_BENEFIT, *everybody, *np.concatenate(list(benefits.values()))])
+        highest = np.nanmax([-LOWEST_BENEFIT, *act_on_all, *np.concatenate(list(benefits.values()))])
         axes.set(xlim=(0, 1), ylim=(LOWEST_BENEFIT, 1.08 * highest))
         axes.set(xlabel="Threshold probability", ylabel="Net benefit per patient")
         legend_below(figure, 3)
@@ -206,11 +206,11 @@ def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
 
 
 def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
-    """Brier score over the horizons; the dashed line gives everybody the cohort's own Kaplan–Meier share."""
+    """Brier score over the horizons; the dashed line gives act_on_all the cohort's own Kaplan–Meier share."""
     with panel() as (figure, axes):
         first = next(iter(models.values()))  # a candidate's: the shuffled control has times of its own
         axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier alone")
-        highest = 0.25  # of a model that says one half to everybody
+        highest = 0.25  # of a model that says one half for every patient
         for model, stroke in drawn(models):
             curve = models[model]
             axes.plot(numbers(curve.days), numbers(curve.brier), label=model, **stroke.look)

@@ -170,7 +170,7 @@ def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterat
     styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
         overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
-        groups = [(model, [_row("everybody", symbol(overall), overall.estimate, overall.n, styles[model])])]
+        groups = [(model, [_row("all patients", symbol(overall), overall.estimate, overall.n, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
             groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
         measure = f"{symbol(overall)}, 95 % interval (patients, {flag})"

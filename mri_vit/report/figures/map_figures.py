@@ -43,8 +43,8 @@ def deletion_insertion(curves: Mapping[Literal["deletion", "insertion"], MapCurv
         figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
         above, below = figure.subplots(2, 1)
         for axes, share, orders, word in (
-            (above, 100 * numbers(curves["deletion"].fraction), curves["deletion"].orders, "left out"),
-            (below, 100 * numbers(curves["insertion"].fraction), curves["insertion"].orders, "put in"),
+            (above, 100 * numbers(curves["deletion"].fraction), curves["deletion"].orders, "removed"),
+            (below, 100 * numbers(curves["insertion"].fraction), curves["insertion"].orders, "inserted"),
         ):
             for name, curve in orders.items():
                 stroke = CHANCE if name == RANDOM else STROKES[name]
@@ -53,7 +53,7 @@ def deletion_insertion(curves: Mapping[Literal["deletion", "insertion"], MapCurv
                 line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
                 axes.plot(share, numbers(curve.value), marker=stroke.marker, ms=3.2, label=label, **line)
             axes.axhline(0, color=GREY, lw=0.6)
-            axes.set(xlim=(0, 100), xlabel=f"Places {word}, %", ylabel="Change of evidence, SD")
+            axes.set(xlim=(0, 100), xlabel=f"Positions {word}, %", ylabel="Change of evidence, SD")
         figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
@@ -132,7 +132,7 @@ def randomisation_cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
         axes.axhline(ALIKE, color=INK, lw=1, ls=DASHED)
         axes.axhline(0, color=GREY, lw=0.6)
         turned = {"rotation": 45, "ha": "right"} if len(stages) > 5 else {}  # more names than lie side by side
-        axes.set_xticks(range(len(stages) + 1), ["nothing", *stages], **turned)
+        axes.set_xticks(range(len(stages) + 1), ["none", *stages], **turned)
         axes.set(ylim=(-0.4, 1.05), xlabel="Randomised, from the top down to here", ylabel="Rank correlation with the map")
         figure.legend(loc="outside lower center", ncols=2)
     return figure

@@ -56,7 +56,7 @@ CANDIDATES = (
     Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", candidate=True),
 )
 PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a candidate that the other figures do not show
-OF_CONTROLS = {  # thinner than the candidates: what they are held against
+OF_CONTROLS = {  # thinner than the candidates: what they are compared with
     CLINICAL: Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     VOLUME: Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
     INTENSITY: Stroke(WINE, (0, (3, 1.2)), 1.5, "d"),
@@ -89,7 +89,7 @@ class ForestRow:
     high: float
     stroke: Stroke
     filled: bool  # the mark of what differs from chance
-    faint: bool = False  # too few patients to lean on
+    faint: bool = False  # too few patients to rely on
 
 
 @dataclass(frozen=True)

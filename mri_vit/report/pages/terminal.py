@@ -63,7 +63,7 @@ def print_results(written: report_files.Written, console: Console) -> None:
     for sentence in verdict_lines(written.metrics):
         console.print(plain(f"- {sentence}"))
     if planted := planted_rows(written.metrics):
-        _print_table(console, "What was planted and what was found", PLANTED_COLUMNS, planted)
+        _print_table(console, "Simulated effects and verdicts", PLANTED_COLUMNS, planted)
     if len(written.metrics.patients) > report_files.MOST_PAGES and not any(
         name.startswith("patients/") for name in written.metrics.files
     ):
@@ -83,8 +83,8 @@ def _print_table(console: Console, title: str, columns: Sequence[str], rows: Seq
 RESULT_COLUMNS = ("endpoint", "model", "n", "result [95 % interval]", "judged")
 
 
-PLANTED_COLUMNS = ("endpoint", "planted", "found", "as expected")
-OF_PLANTED = {"better": "a cause", "chance": "nothing"}
+PLANTED_COLUMNS = ("endpoint", "simulated", "verdict", "as expected")
+OF_PLANTED = {"better": "an effect", "chance": "no effect"}
 
 
 @dataclass(frozen=True)

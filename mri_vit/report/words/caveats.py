@@ -22,23 +22,23 @@ from mri_vit.report.words.notation import SYMBOLS, interval, is_defined, number,
 
 RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
-    "cross-validation": "the cut-off that the predictions table gives for the patient's fold, the median risk of the training "
-    "fold: it was learned without the patients shown",
+    "cross-validation": "the cut-off of the patient's fold in the predictions table: the median risk of the fold's training "
+    "patients, learned without the patients shown",
     "external": "the mean of the run's fold cut-offs, each the median risk of that fold's training patients",
-    "table": "the threshold that the predictions table gives; how it was chosen is not known here",
+    "table": "the threshold in the predictions table; how it was chosen is not known here",
 }
 
 
 def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
     """Whether the scores of `n` patients are all equal, or the pooled figure and that of pairs within a fold are far apart."""
     if caveats.tied:
-        return f"Warning: all {n} scores are equal, so the model distinguishes no patient from another."
+        return f"Warning: all {n} scores are equal, so the model does not distinguish the patients."
     if not (apart := caveats.apart):
         return None
     where = "In the first repeat the" if apart.repeats > 1 else "The"
     return (
         f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) differ by more than "
-        f"{MUCH_APART}: the folds' models do not share a scale, and the figure within folds is the safer one."
+        f"{MUCH_APART}: the models of the folds use different scales, so rely on the figure within folds."
     )
 
 
@@ -46,17 +46,17 @@ def not_probability(caveats: Caveats, n: int) -> str | None:
     """Why the scores of `n` patients are no probabilities."""
     if not caveats.outside:
         return None
-    return f"{caveats.outside} of {n} scores lie outside 0 to 1: they rank patients, but are no probabilities"
+    return f"{caveats.outside} of {n} scores lie outside 0 to 1: they rank patients but are not probabilities"
 
 
 def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     """Where the cut-offs of the risk groups come from."""
     repeated = " Patients are shown as in the first repeat." if repeats > 1 else ""
     if has_cutoffs:
-        return f"High risk is a risk at or above {CUTOFFS[design]}.{repeated}"
+        return f"High risk means a risk at or above {CUTOFFS[design]}.{repeated}"
     return (
-        "High risk is a risk above the median of the patient's own test fold, as the table holds no cut-off that was learned "
-        f"beforehand: the split shows the order of the risks, it is not a rule for new patients.{repeated}"
+        "High risk means a risk above the median of the patient's own test fold, because the table has no cut-off learned "
+        f"beforehand. The split shows the order of the risks; it is not a rule for new patients.{repeated}"
     )
 
 
@@ -65,10 +65,10 @@ def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
     if not group.small:
         return None
     if isinstance(group, BinarySubgroup):
-        rarer = f"{min(group.positive, group.n - group.positive)} of the rarer class"
+        rarer = f"{min(group.positive, group.n - group.positive)} patients of the rarer class"
     else:
         rarer = f"{group.events} deaths"
-    return f"too small to judge: {rarer}, fewer than {FEWEST_EVENTS}"
+    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
 
 
 def site_probe_sentence(probe: Probe) -> str:
@@ -77,11 +77,11 @@ def site_probe_sentence(probe: Probe) -> str:
     figures = f"balanced accuracy {interval(accuracy)}, chance {probe.chance:.2f}"
     figures += f", one-sided permutation {p_value(probe.p)}, not adjusted"
     if probe.warning:
-        return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label go together"
-    return f"the model's CLS vector was not found to predict the site ({figures})"
+        return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label are related"
+    return f"no evidence that the model's CLS vector predicts the site ({figures})"
 
 
-RARER = {"auc": "of each class", "harrell_c": "deaths"}
+RARER = {"auc": "patients of each class", "harrell_c": "deaths"}
 
 
 def with_drift(drift: CalibrationDrift) -> CalibrationDrift:
@@ -99,17 +99,17 @@ def _drift_sentence(drift: CalibrationDrift) -> str:
     what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
     if not is_defined(here.value):
-        return f"{what} cannot be judged here: nobody was followed up so far"
+        return f"{what} cannot be judged here: no patient was followed up that long"
     if not is_defined(here.low):
-        return f"{what} differ from what is observed here by {_points(here.value)}; how sure that is cannot be told"
+        return f"{what} differ from what is observed here by {_points(here.value)}; the uncertainty of this value is not known"
     if here.low <= 0 <= here.high:
-        sentence = f"{what} are not shown to be off on the whole here: {_points_interval(here)}"
+        sentence = f"{what} show no evidence of an overall error here: {_points_interval(here)}"
     else:
         ends = f"[{_signed_points(here.low)}, {_signed_points(here.high)}]"
-        sentence = f"{what} run {_points(abs(here.value)).lstrip('+')} too {'high' if here.value > 0 else 'low'} here {ends}"
+        sentence = f"{what} are {_points(abs(here.value)).lstrip('+')} too {'high' if here.value > 0 else 'low'} here {ends}"
     if not (is_defined(change.low) and is_defined(before.value)):
         return sentence
-    changed = "from which no change is shown" if change.low <= 0 <= change.high else "so calibration changed"
+    changed = "with no evidence of a change" if change.low <= 0 <= change.high else "so calibration changed"
     return f"{sentence}; in the run it was {_points_interval(before)}, {changed}"
 
 
@@ -132,17 +132,17 @@ def _signed_points(share: float) -> str:
 def _expectation_sentence(expected: NewHospital) -> str:
     """In which range the figure of a new hospital lies, and what that rests on."""
     between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
-    range_ = f"In a hospital that is in neither cohort {SYMBOLS[expected.measure]} {between} is to be expected"
+    range_ = f"Expect {SYMBOLS[expected.measure]} {between} in a hospital that is in neither cohort"
     few = f"fewer than {FEWEST_OF_SITE} {RARER[expected.measure]}"
     left = f"; {expected.left_out} with {few} left out" if expected.left_out else ""
     if expected.method == "sites":
-        return f"{range_}, from how {len(expected.sites)} sites of this cohort differ{left}"
+        return f"{range_}, from the differences between {len(expected.sites)} sites of this cohort{left}"
     held = (
         f"{len(expected.sites)} of its sites {'has' if len(expected.sites) == 1 else 'have'}" if expected.sites else "no site has"
     )
     return (
-        f"{range_} by assumption: this cohort cannot say how sites differ ({held} at least {FEWEST_OF_SITE} "
-        f"{RARER[expected.measure]}; {FEWEST_SITES} are needed), so they are taken to differ as those of models for heart disease"
+        f"{range_} by assumption: this cohort cannot show how sites differ ({held} at least {FEWEST_OF_SITE} "
+        f"{RARER[expected.measure]}; {FEWEST_SITES} are needed), so the spread is taken from models for heart disease"
     )
 
 

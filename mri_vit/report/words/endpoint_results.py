@@ -190,7 +190,7 @@ def _logrank(r: SurvivalResult) -> str:
 
 
 def _hazard(r: HazardRatio, n: int) -> str:
-    return f"{interval(r, n, 2)}, the same at all times: {p_value(r.proportional_p)}"
+    return f"{interval(r, n, 2)}, proportional hazards: {p_value(r.proportional_p)}"
 
 
 def _restricted_mean(r: SurvivalResult) -> str:
@@ -216,8 +216,8 @@ def _intercept(r: BinaryResult) -> str | None:
 
 TEST = "Against chance, one-sided, not adjusted"
 ADJUSTED = "Against chance, one-sided, Holm over endpoints and candidates, or controls"
-RETRAINED = "Another training of the same study would lie in"
-SITES = "Pairs of patients of one site"
+RETRAINED = "Expected range of another training"
+SITES = "Within sites"
 
 
 def _chance_test(r: Result) -> str:
@@ -228,7 +228,7 @@ def _chance_test(r: Result) -> str:
 
 def _retrained(r: Result) -> str | None:
     retraining = r.retraining
-    single = ", of a single network each" if retraining and retraining.source == "seeds" else ""
+    single = ", each a single network" if retraining and retraining.source == "seeds" else ""
     return retraining and f"{ends(retraining.low, retraining.high)}, of {retraining.trainings} {retraining.source}{single}"
 
 
@@ -243,7 +243,7 @@ def _sites(r: Result) -> str | None:
 
 BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Patients (positive)", lambda r: f"{r.n} ({r.positive})"),
-    Measure("AUC that is judged [95 %, refitting allowed for]", judged),
+    Measure("AUC, judged [95 %, corrected for refitting]", judged),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r.auc, r.n)),
     Measure("AUC, all patients, Wilson 95 %", lambda r: ends(r.auc_wilson.low, r.auc_wilson.high)),
     Measure("AUC, all patients, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
@@ -275,7 +275,7 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
 )
 SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Patients (died)", lambda r: f"{r.n} ({r.events})"),
-    Measure("Harrell's C that is judged [95 %, refitting allowed for]", judged),
+    Measure("Harrell's C, judged [95 %, corrected for refitting]", judged),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
     Measure("Harrell's C, mean ± variance over folds", _spread),
     Measure("Uno's C [bootstrap 95 %]", _uno),

@@ -18,18 +18,17 @@ from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings import sequences
 
 ANSWERS: Mapping[Answer, str] = {"yes": "yes", "no": "no", "unsettled": "unsettled", "undefined": "not judged"}
-UNTOLD: Mapping[Kind, str] = {  # why there is no finding, by the kind of the prediction's verdict
-    "chance": "is not distinguishable from chance",
+NO_FINDING_REASONS: Mapping[Kind, str] = {  # why there is no finding, by the kind of the prediction's verdict
+    "chance": "shows no evidence of beating chance",
     "worse": "is worse than chance",
     "undefined": "cannot be judged",
 }
 BESIDE_RANDOM_WEIGHTS = (
-    "Hits and shares of networks with randomised weights are means over such networks, and their intervals are by a bootstrap of "
-    "networks. By the scans' contrast alone such a network may hit more often than a random place does, so a map's hits are to "
-    "be read against both."
+    "Hits and shares for randomised weights are means over such networks, with intervals by a bootstrap of networks. Such a "
+    "network may hit more often than a random position, by the contrast of the scans alone, so compare a map's hits with both."
 )
 
-SUPERVISED = "masks had taught the network where tumours are"
+SUPERVISED = "the network was trained with tumour masks"
 
 
 def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
@@ -37,16 +36,16 @@ def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
     masks had `taught` that.
     """
     figure = f" (rank correlation {rank_interval(result.randomised)})"  # a "no" comes with its proof
-    sentences = [f"moves with the model: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
+    sentences = [f"depends on the weights: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
     if answers.labels != "undefined":
         true = f" vs {number(result.folds.value, 2)} among true labels" if known(result.label_gain) else ""
-        sentences.append(f"moves with the labels: {ANSWERS[answers.labels]} ({number(result.shuffled.value, 2)}{true})")
+        sentences.append(f"depends on the labels: {ANSWERS[answers.labels]} ({number(result.shuffled.value, 2)}{true})")
     against = f" ({number(result.deletion.value, 2)} vs {number(result.deletion_random.value, 2)})"
     sentences.append(f"better than random deletion: {ANSWERS[answers.gain]}{'' if answers.gain == 'undefined' else against}")
     if answers.is_worse_inserted:
         gaps = f"{number(result.insertion.value, 2)} vs {number(result.insertion_random.value, 2)}"
         sentences.append(f"but worse than random insertion ({gaps})")
-    for similarity, what in ((result.shift, "a move by one voxel"), (result.noise, "a little noise")):
+    for similarity, what in ((result.shift, "a shift of one voxel"), (result.noise, "small noise")):
         if known(similarity):
             sentences.append(f"after {what}: rank correlation {number(similarity.value, 2)}")
     if answers.kind != "none" and (tumour := _on_tumour(result.energy_ratio, answers)):
@@ -64,38 +63,39 @@ def no_finding(endpoint: str, predicted: Kind) -> str:
     """Why no map of this endpoint is a finding, by the kind of its prediction's verdict."""
     name = title(endpoint)
     name = name[0].lower() + name[1:] if name[1:2].islower() else name  # not MGMT
-    why = UNTOLD.get(predicted, UNTOLD["undefined"])
-    return f"no finding: the prediction itself {why}; the map shows what the score rests on, not where {name} shows"
+    why = NO_FINDING_REASONS.get(predicted, NO_FINDING_REASONS["undefined"])
+    return f"no finding: the prediction {why}, so the map shows what the score depends on and not where {name} is visible"
 
 
 def map_rules() -> list[str]:
     """The rules in plain words, as the report prints them."""
     return [
-        "All figures are of test patients, each explained by a model that had not seen the patient, but for the agreement with "
-        "other folds' networks, which have. Intervals are 95 %, by a bootstrap of patients. With fewer than "
+        "All figures are from test patients, each explained by a model that had not seen the patient; only agreement with the "
+        "networks of other folds uses models that had. Intervals are 95 %, by a bootstrap of patients. With fewer than "
         f"{FEWEST} scored patients a question is “not judged”.",
-        "No finding without a prediction: where the model's prediction of an endpoint is not better than chance, its maps show "
-        "what the score rests on and are no finding, and nothing is said of the tumour.",
-        "“Moves with the model: yes”: after all weights were randomised (each tensor's numbers permuted, Adebayo et al. 2018), "
-        f"the rank correlation of the new map with the old one has an interval that ends below {ALIKE}, so that they share under "
-        "a quarter of the variance of their ranks. Else the map is drawn by the scan or the architecture: “no”.",
-        "“Moves with the labels”, where the run has a network that was trained on shuffled labels: “no” where the interval of "
-        f"the rank correlation with its map does not end below {ALIKE}; “yes” where it does, and the correlation with the maps "
-        "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). "
-        "Else it is “unsettled”: networks of true labels differ among themselves about as much, so that the difference may "
-        "come from training anew and not from the labels.",
-        "“Better than random deletion: yes”: leaving out places in the map's order, highest first, weakens the prediction more "
-        "than in random order. The fall is the area over the deletion curve, in standard deviations of the model's evidence "
-        "over its test patients; the interval of the paired difference from the random order's lies above 0. Where putting "
-        "places in by the map's order does worse than a random order, this is said beside it.",
-        "“After a move by one voxel”, “after a little noise”: the rank correlation with the map of the same scans, so changed. "
-        "No threshold is set, for it is not known how far a true map would move; the lower, the less a map's details mean.",
-        "“On the tumour”: the map's share inside the tumour mask over the tumour's share of the places, as a ratio of means. "
-        "When its interval reaches down to 1, it is “no more than its share”.",
+        "No finding without a prediction: where the prediction of an endpoint is not better than chance, its maps show what the "
+        "score depends on. They are no finding, and the report says nothing about the tumour.",
+        "“Depends on the weights: yes”: all weights are randomised (the numbers of each tensor permuted, Adebayo et al. 2018), "
+        f"and the interval of the rank correlation between the new map and the old one ends below {ALIKE}, so they share less "
+        "than a quarter of the variance of their ranks. Otherwise “no”: the map follows the scan or the architecture.",
+        "“Depends on the labels”, where the run has a network trained on shuffled labels: “no” if the interval of the rank "
+        f"correlation with its map does not end below {ALIKE}; “yes” if it does and the correlation with the maps of the other "
+        "folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). Otherwise "
+        "“unsettled”: networks trained on true labels differ from each other about as much, so the difference may come from "
+        "retraining and not from the labels.",
+        "“Better than random deletion: yes”: removing positions in the map's order, highest first, weakens the prediction more "
+        "than removing them in random order. The fall is the area over the deletion curve, in standard deviations of the "
+        "model's evidence over its test patients; the interval of the paired difference lies above 0. Where inserting positions "
+        "in the map's order does worse than a random order, the verdict says so.",
+        "“After a shift of one voxel”, “after small noise”: the rank correlation with the map of the same scans after that "
+        "change. There is no threshold, because it is not known how much a true map would change; the lower the value, the less "
+        "the details of a map mean.",
+        "“On the tumour”: the map's share inside the tumour mask divided by the tumour's share of the positions, as a ratio of "
+        "means. When its interval reaches down to 1, the verdict is “no more than its share”.",
         BESIDE_RANDOM_WEIGHTS,
-        "A map “passes” when it moves with the model, with the labels where that was asked, and is better than random deletion. "
-        "A “no” to any of these “fails a check”; with no “no”, but labels of which it is unsettled, it is “not settled”. "
-        "Passing means that the map depends on what the model learned. It does not mean that the tumour shows the label there.",
+        "A map “passes” when it depends on the weights, on the labels where that was tested, and is better than random deletion. "
+        "One “no” means “fails a check”; with no “no” but unsettled labels it is “not settled”. Passing means that the map "
+        "depends on what the model learned. It does not mean that the label is visible there in the tumour.",
     ]
 
 
@@ -112,7 +112,7 @@ def _on_tumour(ratio: Mean, answers: Answers) -> str:
         "no more": f"on the tumour: no more than its share ({value}× {ends})",
         "undefined": "",
     }[answers.tumour]
-    return sentence if answers.moves == "yes" or not sentence else f"{sentence}, which need not come from what the model learned"
+    return sentence if answers.moves == "yes" or not sentence else f"{sentence}, which may not come from what the model learned"
 
 
 MADE_BY = {
@@ -131,14 +131,15 @@ MADE_BY = {
     "outside the brain)",
 }
 EXPLAINED_CLASS = (
-    "the class that is more likely after the classes' weights (log odds of 0 divide them; the threshold of the report may decide "
-    "otherwise)"
+    "the class that is more likely after class weighting (the boundary is at log odds of 0; the report's threshold may differ)"
 )
 PER_ENDPOINT = (
-    f"Maps of an endpoint explain {EXPLAINED_CLASS} by its log odds, and survival by the risk score; the others are the same for "
-    "every endpoint."
+    f"Maps of a binary endpoint explain the log odds of {EXPLAINED_CLASS}, maps of survival the risk score; other maps are the "
+    "same for every endpoint."
 )
-UNIT_NOTE = "Maps are given relative to a uniform map, interpolated between the places and carried to the patient's own scans."
+UNIT_NOTE = (
+    "Maps are given relative to a uniform map, interpolated between grid positions and resampled to the patient's own scans."
+)
 JUDGED = (
     "Maps were judged on {patients} by leaving out places in the map's order or putting them in [@rise], against random orders, "
     "in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "
@@ -146,10 +147,10 @@ JUDGED = (
 )
 JUDGED_BY_TUMOUR = (
     "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
-    "the map inside the tumour was held against the tumour's share of the places [@energy]."
+    "the map inside the tumour was compared with the tumour's share of the places [@energy]."
 )
 SUPERVISION_NOTE = (
-    " Training patients' masks had taught the network where tumours are, so that a map on the tumour may show no more than that."
+    " The network was trained with the masks of its training patients, so a map on the tumour may show only that supervision."
 )
 SEQUENCES = (
     "Each sequence's part in a score is its exact Shapley value [@shapley] over the {sets} sets of sequences; a map's values "
@@ -173,17 +174,17 @@ def map_methods(metrics: Metrics, facts: Facts) -> list[str]:
         if any(endpoint.with_tumour for endpoint in scored.endpoints.values()):
             sentences.append(JUDGED_BY_TUMOUR + supervision_note(metrics))
         rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(scored.rules, 1))
-        sentences.append(f"The verdicts on maps follow rules that were fixed before: {rules}")
+        sentences.append(f"The verdicts on maps follow rules that were fixed in advance: {rules}")
     else:
-        sentences.append("How far these maps can be believed was not measured.")
+        sentences.append("The reliability of these maps was not measured.")
     if metrics.map_scans and metrics.map_scans.scores:
         sequences = next(iter(metrics.map_scans.scores.values())).scans
         sentences.append(SEQUENCES.format(sets=in_words(2 ** len(sequences))))
     if metrics.map_groups:
         sentences.append(GROUPS)
     sentences += [_of_comparator(name, found) for name, found in metrics.comparator_maps.items()]
-    sentences.append("A map shows what the model drew on; it does not show where in the brain the label can be seen.")
-    return [*sentences, facts.gap("maps", "whether anybody judged the maps, and how")]
+    sentences.append("A map shows what the model used; it does not show where in the brain the label is visible.")
+    return [*sentences, facts.gap("maps", "whether a reader judged the maps, and how")]
 
 
 def supervision_note(metrics: Metrics) -> str:
@@ -224,7 +225,7 @@ def _of_comparator(name: str, maps: ComparatorMaps) -> str:
     used = {entry.method for patient in maps.maps for entry in patient.maps}
     used |= {method for endpoint in (maps.scores.endpoints.values() if maps.scores else ()) for method in endpoint.methods}
     how = listed([MADE_BY[method] for method in METHODS if method in used])
-    judged = f", and judged likewise on {counted(maps.scores.patients, 'patient')}" if maps.scores else ""
+    judged = f", and judged in the same way on {counted(maps.scores.patients, 'patient')}" if maps.scores else ""
     return f"Maps of the comparator {escape(name)} were made by {how}{judged}."
 
 

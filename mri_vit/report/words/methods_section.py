@@ -54,7 +54,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
-    "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe, and test nothing.",
+    "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
     "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell] with a 95 % percentile interval from a "
     f"bootstrap of patients ({RESAMPLES} resamples) [@bootstrap].",
     "harrell_c_within_folds": "C was also taken over pairs of patients of the same fold.",
@@ -73,26 +73,26 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "decision_at": "Clinical use at fixed times was judged by net benefit, positives being estimated by Kaplan and Meier's "
     "method [@vickerssurvival], with a pointwise band from the patients' influence.",
     "fold_variance": "Figures of single folds are given as mean ± sample variance.",
-    "judged:binary": "The AUC that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
+    "judged:binary": "The judged AUC is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
     "[@wilson,newcombe].",
-    "judged:survival": "The C that is judged is that of pairs of patients whom one model scored, mean over repeats; its 95 % "
+    "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
-    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, because each patient taught the models that scored the others; "
+    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, as each patient trained the models that scored the others; "
     "the p is one-sided and normal.",
-    "chance_test:scores as given": "The AUC and C of these patients, who taught no model, were tested against chance by their "
+    "chance_test:scores as given": "The AUC and C of these patients, on whom no model was trained, were tested by their "
     "standard error without a signal; the p is one-sided and normal.",
-    "retraining": "Where another training of the study would lie is a 95 % prediction interval from the trainings made.",
-    "retraining:seeds": "These trainings are a fold's networks of several seeds, one by one; the mean of their scores, which is "
-    "the model's, scatters less.",
-    "within_sites": "The same figure was taken over pairs of patients of one site whom one model scored.",
-    "versus_controls:binary": "The AUCs that are judged were compared with each control's by DeLong's paired test, of pairs "
+    "retraining": "The expected range of another training is a 95 % prediction interval from the trainings made.",
+    "retraining:seeds": "These trainings are the single networks of several seeds in a fold; the model's score is their "
+    "mean, which varies less.",
+    "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model.",
+    "versus_controls:binary": "The judged AUCs were compared with each control's by DeLong's paired test, of pairs "
     "within the folds [@delong]; p are two-sided.",
-    "versus_controls:survival": "The Cs that are judged were compared with each control's by the infinitesimal jackknife of "
+    "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
     "their difference [@bootstrap]; p are two-sided.",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
     "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
@@ -267,7 +267,7 @@ def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     sentences.append("A figure that cannot be computed (one class only, no event) is called undefined and is never replaced.")
     if metrics.rules:
         rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(metrics.rules, 1))
-        sentences.append(f"Verdicts follow rules that were fixed before: {rules}")
+        sentences.append(f"Verdicts follow rules that were fixed in advance: {rules}")
     return sentences
 
 

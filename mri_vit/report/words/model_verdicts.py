@@ -14,30 +14,30 @@ from mri_vit.report.schema.metrics import Result
 from mri_vit.report.verdicts.comparators import Sides
 from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, TooGood, Unjudged, Verdict, agrees
 from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed, symbol
-from mri_vit.settings.models import CLINICAL
+from mri_vit.settings.models import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
-BELOW = "without a signal, cross-validation often falls below 0.5; where a signal is sure, look for flipped labels"
-ALIKE = "warning: all scores are equal, so the model distinguishes no patient from another"
+BELOW = "without a signal, cross-validation often gives less than 0.5; if there is a signal for certain, check for flipped labels"
+ALIKE = "warning: all scores are equal, so the model does not distinguish the patients"
 LEAK = (
-    "labels may leak through the design: a network trained on permuted labels found them again, or was judged at thresholds "
-    "chosen on its test patients; this endpoint is not judged until that is explained"
+    "labels may leak: a network trained on permuted labels predicted them, or was judged at thresholds chosen on its test "
+    "patients; this endpoint is not judged until the cause is known"
 )
-SITE = "warning: the model's CLS vector predicts the site, so a shortcut through the site is possible"
+SITE_WARNING = "warning: the model's CLS vector predicts the site, so the model may use the site as a shortcut"
 UNJUDGED: Mapping[Unjudged, str] = {
-    "few": f"fewer than {FEWEST} of the rarer class",
-    "one class": "all of one class",
-    "no pair": "no fold holds two patients to compare",
+    "few": f"fewer than {FEWEST} patients of the rarer class",
+    "one class": "all patients have the same label",
+    "no pair": "no fold has two patients to compare",
     "no interval": "the interval is undefined",
 }
 TOO_GOOD: Mapping[TooGood, str] = {
-    "truth": "every score follows the label exactly",
-    "gap": f"the two classes' probabilities lie at least {GAP:g} apart, as of patients that a model was fitted on",
-    "control": f"it is at least {PERFECT:g}, and every control beside it at most {NEAR_CHANCE:g}",
+    "truth": "the scores reproduce the labels exactly",
+    "gap": f"the probabilities of the two classes are at least {GAP:g} apart, as in patients that a model was trained on",
+    "control": f"the result is at least {PERFECT:g} and every control is at most {NEAR_CHANCE:g}",
 }
 METHODS: Mapping[str, str] = {
     "refitted": "refitted to permuted labels",
-    "within folds": "refitting allowed for",
+    "within folds": "corrected for refitting",
     "scores as given": "scores as given",
 }
 
@@ -62,15 +62,15 @@ def against_chance(result: Result, verdict: Verdict) -> str:
     test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
-    low = " of so low a value" if below else ""
+    low = " for so low a value" if below else ""
     how = METHODS["within folds"] if below and test.method == "refitted" else _how(result)
     figures = f"{symbol(result)} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
     if retraining := result.retraining:
         unit = {"repeats": "training", "seeds": "single network"}[retraining.source]  # the score of several seeds is their mean
-        figures += f"; another {unit} would lie in {ends(retraining.low, retraining.high)}"
+        figures += f"; another {unit} is expected in {ends(retraining.low, retraining.high)}"
     return {
         "better": f"better than chance ({figures})",
-        "chance": f"indistinguishable from chance ({figures})",
+        "chance": f"no evidence that it beats chance ({figures})",
         "worse": f"worse than chance ({figures}): {BELOW}",
         "undefined": "",
     }[verdict.against_chance]
@@ -84,7 +84,7 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
     best = result.versus_best
     if not best:
         if verdict.controls == "no shared patient":
-            return "; no control has a patient in common with it"
+            return "; no control predicted the same patients"
         reason = notes.get(CLINICAL)
         return f"; no control was made: {reason}" if reason else "; no control was run"
     several = len(result.versus_controls) > 1
@@ -95,21 +95,21 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
     figures = f"{named}{weak}{_difference(strongest, result.n)}"
     if verdict.controls == "better" and several:
         least = (
-            f"; least against {best.least}, two-sided {p_value(best.p)}, {adjusted_p(best.p_adjusted)}"
+            f"; smallest margin over {best.least}, two-sided {p_value(best.p)}, {adjusted_p(best.p_adjusted)}"
             if best.least != best.strongest
             else ""
         )
-        return f", and than every control (strongest: {best.strongest}; {figures}{least})"
+        return f", and better than every control (strongest: {best.strongest}; {figures}{least})"
     if verdict.controls == "better":
-        return f", and than {best.strongest} ({figures})"
+        return f", and better than {best.strongest} ({figures})"
     if verdict.controls == "not the least":
         doubted = [name for name, test in result.versus_controls.items() if not agrees(test)]
         least = doubted[0] if best.beaten else best.least
         why = _difference(result.versus_controls[least], result.n)
-        return f", and than the strongest control, {best.strongest} ({figures}), but not than {least} ({why})"
+        return f", and better than the strongest control, {best.strongest} ({figures}), but no better than {least} ({why})"
     alone = strongest.difference > 0 and agrees(strongest) and strongest.p_adjusted <= ALPHA < best.p_adjusted
-    decides = f"; to beat every control, which decides, {adjusted_p(best.p_adjusted)}" if alone else ""
-    return f", but not than {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
+    decides = f"; beating every control decides: {adjusted_p(best.p_adjusted)}" if alone else ""
+    return f", but no better than {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
 
 
 def confounded(result: Result) -> str:
@@ -118,7 +118,7 @@ def confounded(result: Result) -> str:
     if not sites:
         return ""
     return (
-        f"warning: it may be confounded by the site: among patients of one site it is {number(sites.value)}, "
+        f"warning: the site may confound this result: within sites it is {number(sites.value)}, "
         f"one-sided {p_value(sites.p)}, not adjusted"
     )
 
@@ -127,52 +127,56 @@ def site_told(result: Result) -> str:
     """What it means that the model's CLS vector predicts the site: less where the result is there among patients of one site."""
     sites = result.within_sites
     if not sites or sites.p > ALPHA:
-        return SITE
+        return SITE_WARNING
     figures = f"{symbol(result)} {number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted"
-    return f"the model's CLS vector predicts the site, but the result holds among patients of one site ({figures})"
+    return f"the model's CLS vector predicts the site, but the result holds within sites ({figures})"
 
 
 def too_good(verdict: Verdict) -> str | None:
     """Why a result asks for a check before it is believed."""
     if not verdict.too_good:
         return None
-    return f"too good to be believed unchecked: {TOO_GOOD[verdict.too_good]}; look for a leak or the label among the columns"
+    return (
+        f"too good to believe without checks: {TOO_GOOD[verdict.too_good]}; look for a leak, or for the label among the columns"
+    )
 
 
 def verdict_rules() -> list[str]:
     """The rules in plain words, as the report prints them."""
     return [
-        f"A result is not judged with fewer than {FEWEST} patients of the rarer class (or {FEWEST} deaths), where no fold holds "
-        "two patients to compare, or where its interval is undefined: “cannot be judged”, with the reason.",
-        "What is judged is the AUC, or Harrell's C, of pairs of patients within a fold, mean over repeats. Its test allows for "
-        "refitting: every patient taught the models that scored the others, so that scores of nothing scatter more than their "
-        "usual error says. Regressions were fitted again on labels permuted within the folds of the first repeat, unless the "
-        "permutations are too few to decide; networks are too slow for that, and for “worse” permutations end too soon: there "
-        "the standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds and R repeats, √2 for one repeat. For "
-        "patients who taught no model (an evaluation on another cohort) c is 1. Each result says which test it got.",
-        f"“Better than chance”: the one-sided p of so high a value, corrected by Holm's method, is at most {ALPHA}. “Worse than "
-        "chance”: that of so low a value is; it is no proof of flipped labels (Parker et al. 2007). Else: “indistinguishable "
-        "from chance”. The p alone decides.",
-        "The interval shown first is Wilson's, and the normal one where many effective patients are on the wrong side, with the "
-        "larger of DeLong's and Newcombe's variance (for C: the infinitesimal jackknife's), times 1 + 4 a (1 − a) where models "
-        "were refitted, a the value. DeLong's and other intervals of the given scores are in the table of all measures.",
-        "A model that is better than chance is held against every control by a paired test of the difference of what is judged "
-        "(DeLong's within folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls "
-        f"when the largest of the two-sided p is at most {ALPHA} after Holm's correction over endpoints and candidates; the "
-        "verdict names the strongest control. Where this is itself no better than chance, the verdict says so: to beat it then "
-        "means little more than to beat chance. Over several "
-        f"repeats the corrected resampled t-test (Nadeau and Bengio) must have a one-sided p of at most {ALPHA} as well.",
+        f"A result is not judged with fewer than {FEWEST} patients of the rarer class (or {FEWEST} deaths), when no fold has two "
+        "patients to compare, or when its interval is undefined. The verdict is then “cannot be judged”, with the reason.",
+        "The judged value is the AUC, or Harrell's C, over pairs of patients within a fold, averaged over repeats. Its test is "
+        "corrected for refitting: every patient is used to train the models that score the others, so scores without a signal "
+        "vary more than their usual standard error. Regressions are refitted to labels permuted within the folds of the first "
+        "repeat, unless the permutations are too few to decide. Networks are too slow for that, and for “worse” the permutations "
+        "stop too early: there the standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds and R repeats (√2 "
+        "for one repeat). For patients not used for training (an evaluation on another cohort) c is 1. Each result names its "
+        "test.",
+        "“Better than chance”: the one-sided p for so high a value, corrected by Holm's method, is at most "
+        f"{ALPHA}. “Worse than chance”: the one-sided p for so low a value is; this does not prove flipped labels (Parker et al. "
+        "2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
+        "The interval shown first is Wilson's, or the normal interval where many effective patients are on the wrong side. It "
+        "uses the larger of DeLong's and Newcombe's variance (for C: the variance of the infinitesimal jackknife), multiplied by "
+        "1 + 4 a (1 − a) where models were refitted; a is the value. The table of all measures has DeLong's and other intervals "
+        "of the given scores.",
+        "A model that is better than chance is compared with every control by a paired test of the judged value (DeLong's within "
+        "folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls when the largest "
+        f"two-sided p is at most {ALPHA} after Holm's correction over endpoints and candidates. The verdict names the "
+        "strongest control and says when that control is itself no better than chance: beating it then means little more than "
+        f"beating chance. With several repeats the corrected resampled t-test (Nadeau and Bengio) must also have a one-sided "
+        f"p of at most {ALPHA}.",
         f"A comparator is better or worse than the study's own model ({OWN}) when the adjusted two-sided p of the same paired "
-        f"test, here of the two models, is at most {ALPHA}, and over several repeats the corrected resampled t-test agrees; else "
-        "no difference is shown, which does not mean that the two are equal.",
-        "Every p in a verdict is corrected by Holm's method: that against chance over all endpoints and candidates, "
-        "for the controls over endpoints and controls, for permuted labels over their endpoints; that against the controls over "
-        "all endpoints and candidates; and that against the study's own model over all endpoints and comparators.",
-        "Where the table names sites, a result that is better than chance over all patients and not among patients of one site "
-        f"(one-sided p over {ALPHA}, not adjusted) may be confounded by the site.",
-        "Labels may leak where the model finds permuted labels again: where for one endpoint of E the one-sided p is at most "
-        "√(0.01/E), and then also on a second, fresh permutation; or where every threshold of the permuted control is the best "
-        "of its own test fold. The two permutations accuse at most 1 % of honest studies. Below chance is no sign of a leak.",
+        f"test between the two models is at most {ALPHA} and, with several repeats, the corrected resampled t-test agrees. "
+        "Otherwise no difference is shown, which does not mean that the two are equal.",
+        "Every p in a verdict is corrected by Holm's method: against chance over all endpoints and candidates, for the controls "
+        "over endpoints and controls, for permuted labels over their endpoints; against the controls over all endpoints and "
+        "candidates; and against the study's own model over all endpoints and comparators.",
+        "Where the table names sites, the site may confound a result that is better than chance over all patients but not within "
+        f"sites (one-sided p over {ALPHA}, not adjusted).",
+        "Labels may leak if the model predicts permuted labels: for one endpoint of E the one-sided p is at most √(0.01/E), and "
+        "again on a second, fresh permutation; or if every threshold of the permuted control is the best one for its own test "
+        "fold. The two permutations accuse at most 1 % of honest studies. A result below chance is no sign of a leak.",
     ]
 
 
@@ -191,13 +195,20 @@ def _difference(test: Comparison, n: int, of: str = "") -> str:
     return f"{figures}; on {test.n} of {n} patients" if test.n < n else figures
 
 
+INPUTS = {  # what a control reads, as the end of "no better than …"
+    CLINICAL: "clinical columns alone",
+    VOLUME: "brain and tumour volume alone",
+    INTENSITY: "brightness alone",
+    SLICES: "2D features of slices alone",
+    SITE: "the site alone",
+}
 UNJUDGED_SHORT: dict[Unjudged, str] = {
     "few": "Too few patients to judge",
     "one class": "One class only: not judged",
     "no pair": "No pair to compare: not judged",
     "no interval": "Interval undefined: not judged",
 }
-NOT_BETTER = "not asked of a result that is no better than chance"
+NOT_BETTER = "asked only of a result that beats chance"
 
 
 def card(model: str, result: Result, verdict: Verdict) -> Card:
@@ -211,7 +222,7 @@ def card(model: str, result: Result, verdict: Verdict) -> Card:
 
 
 def card_headline(result: Result, verdict: Verdict) -> str:
-    """The verdict in at most six words; what casts doubt on a result goes before what speaks for it."""
+    """The verdict in a few words; doubts about a result come before what supports it."""
     if verdict.leaks:
         return "Labels may leak: not judged"
     if verdict.unjudged:
@@ -219,7 +230,7 @@ def card_headline(result: Result, verdict: Verdict) -> str:
     if verdict.against_chance == "worse":
         return "Worse than chance"
     if verdict.against_chance == "chance":
-        return "Not told from chance"
+        return "No evidence that it beats chance"
     if verdict.too_good:
         return "Too good to believe without checks"
     if verdict.confounded:
@@ -230,7 +241,7 @@ def card_headline(result: Result, verdict: Verdict) -> str:
     if not best:
         return "Better than chance; no control compared"
     doubted = best.least if verdict.controls == "not the least" else best.strongest
-    return f"Better than chance, not than {doubted}"
+    return f"Better than chance, but no better than {INPUTS.get(doubted, doubted)}"
 
 
 def _beats_controls(result: Result, verdict: Verdict) -> Tick:
@@ -240,9 +251,10 @@ def _beats_controls(result: Result, verdict: Verdict) -> Tick:
     if not best:
         return Tick(holds=None, words="no control was compared")
     if verdict.controls == "better":
-        weak = ", the strongest of which is itself no better than chance" if verdict.best_is_weak else ""
-        return Tick(holds=True, words=f"all of {len(result.versus_controls)}{weak}")
-    return Tick(holds=False, words=f"not {best.least if verdict.controls == 'not the least' else best.strongest}")
+        weak = "; the strongest is itself no better than chance" if verdict.best_is_weak else ""
+        return Tick(holds=True, words=f"{len(result.versus_controls)} compared{weak}")
+    doubted = best.least if verdict.controls == "not the least" else best.strongest
+    return Tick(holds=False, words=f"no better than {INPUTS.get(doubted, doubted)}")
 
 
 def _holds_in_sites(result: Result, verdict: Verdict) -> Tick:
@@ -254,7 +266,7 @@ def _holds_in_sites(result: Result, verdict: Verdict) -> Tick:
         return Tick(holds=None, words="fewer than two sites are known")
     where = f"{symbol(result)} {number(sites.least, 2)} to {number(sites.most, 2)} in {sites.sites} sites"
     if sites.p > ALPHA:
-        return Tick(holds=False, words=f"{where}; among patients of one site not told from chance")
+        return Tick(holds=False, words=f"{where}; no evidence that it beats chance within sites")
     return Tick(holds=bool(sites.least > CHANCE), words=where)
 
 
@@ -265,7 +277,7 @@ NAMED = 8  # models of one side that are named at all
 def comparators(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Comparators:
     """The comparators of an endpoint as `metrics.json` has them."""
     if sides.leaks:
-        return Comparators(better=(), worse=(), sentence=f"no comparator is compared with {OWN}: labels may leak")
+        return Comparators(better=(), worse=(), sentence=f"{OWN} is not compared with its comparators, because labels may leak")
     return Comparators(better=sides.better, worse=sides.worse, sentence=_comparators_sentence(sides, models, verdicts))
 
 
@@ -286,8 +298,8 @@ def _comparators_sentence(sides: Sides, models: Mapping[str, Result], verdicts: 
         parts.append(f"{OWN} is better than {_named(models_worse, sides.worse)}")
     if alike := sides.alike:
         nearest = min(alike, key=lambda model: tests[model].p_adjusted)
-        least = f"least {adjusted_p(tests[nearest].p_adjusted)}{f', {nearest}' * (len(alike) > 1)}"
-        parts.append(f"{OWN} is not distinguishable from {_counted_comparators(len(alike), bool(parts))} ({least})")
+        least = f"smallest {adjusted_p(tests[nearest].p_adjusted)}{f', {nearest}' * (len(alike) > 1)}"
+        parts.append(f"{OWN} does not differ significantly from {_counted_comparators(len(alike), bool(parts))} ({least})")
     if sides.undefined:
         parts.append(f"{len(sides.undefined)} could not be tested")
     return "; ".join(parts)

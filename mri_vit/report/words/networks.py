@@ -164,7 +164,7 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
         )
     if shape.texture:
         embedding += (
-            f", and beside them by a linear map of the log energy, over the patch, of {shape.texture} learned filters of 3³ "
+            f", and in parallel by a linear map of the log energy, over the patch, of {shape.texture} learned filters of 3³ "
             "voxels without a mean [@laws]; both read each sequence twice, as it is and normalised within the patch"
         )
     read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
@@ -231,8 +231,8 @@ def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         sentences.append("Pretraining sees scans and no label.")
     if metrics.transductive:
         sentences.append(
-            f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of "
-            f"{escape(metrics.transductive)}. These results are not those on patients whose scans are new to the model."
+            f"Transductive: a model was pretrained on scans of patients on whom it is judged: "
+            f"{escape(metrics.transductive)}. The results may differ for patients whose scans are new to the model."
         )
     return sentences
 
@@ -261,7 +261,7 @@ def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         return []
     sentences = [
         f"{counted(len(others), 'comparator')} {'was' if len(others) == 1 else 'were'} trained and judged on the same folds, "
-        "by the same recipe but for what is said of each."
+        "with the same recipe except as stated for each."
     ]
     for comparator in others:
         source = f" ({comparator.source})" if comparator.source else ""

@@ -16,9 +16,9 @@ from mri_vit.report.words.notation import adjusted_p, is_defined, listed, number
 COMPARED_SPLITS = ("fold", "left out", "development")  # splits whose difference counts; of the excluded little is known
 HEADS = {"all": "All", "excluded": "Not predicted", "development": "Development cohort"}
 DIFFERENCES: dict[str, str] = {
-    "fold": "The last column holds the largest standardised difference of a fold from the other folds' patients",
-    "left out": "The last column holds the largest standardised difference of one value's patients from all others",
-    "development": "The last column holds the standardised difference of the two cohorts",
+    "fold": "The last column is the largest standardised difference between a fold and the other folds",
+    "left out": "The last column is the largest standardised difference between the patients of one value and all others",
+    "development": "The last column is the standardised difference between the two cohorts",
 }
 
 
@@ -46,15 +46,15 @@ def table1_lines(table: Table1) -> list[Table1Line]:
 def table1_caption(table: Table1) -> str:
     """What the columns of differences say, and why there is no p."""
     compared = [split for split in table.splits if split.kind in COMPARED_SPLITS]
-    caption = "Medians with quartiles in brackets; counts with the share of the patients in whom it is known."
+    caption = "Medians with quartiles in brackets; counts with their share of the patients whose value is known."
     if compared:
         caption += f" {DIFFERENCES[compared[0].kind]} (Austin 2009)"
         if compared[0].kind == "fold":
             chance = number(max(split.by_chance for split in compared), 2)
             caption += (
-                f"; between random groups of these sizes that of a number or of two levels is {chance} in the root mean square, "
-                "and that of more levels is larger. There is no p: folds are dealt at random, labels evenly, so that every "
-                "difference between them is chance's, and STROBE advises against such tests"
+                f"; random groups of these sizes differ by {chance} (root mean square) in a number or in two levels, and by more "
+                "in more levels. There is no p: folds are random and stratified by label, so their differences arise by chance, "
+                "and STROBE advises against such tests"
             )
         caption += "."
     if table.left_out:
@@ -165,14 +165,14 @@ def short_label(result: PatientResult) -> str:
 
 def rank_in_words(result: PatientResult) -> str:
     """Where the score stands among those of the same fold."""
-    return f"higher than {100 * result.rank:.0f} % of its fold" if is_defined(result.rank) else "–"
+    return f"higher than {100 * result.rank:.0f} % of the fold" if is_defined(result.rank) else "–"
 
 
 def error_in_words(result: PatientResult) -> str:
     """How wrong the score is beside the others'."""
     if not is_defined(result.error):
         return "–"
-    return f"{result.error:.2f}: {result.wrong:g} of {result.pairs} pairs with others in the wrong order"
+    return f"Ranked wrongly against {result.wrong:g} of {result.pairs} other patients"
 
 
 TRAITS = {
@@ -181,21 +181,22 @@ TRAITS = {
     "brain_ml": "brain volume",
     "tumour_share": "the tumour's share of the brain",
 }
-BY_CHANCE = "The model was not found better than chance, so who is worst is largely who chance put last. "
+BY_CHANCE = "There is no evidence that the model beats chance, so the worst cases are mostly random. "
 
 
 def failures_sentence(failures: Failures, verdict: Kind) -> str:
-    """In what the worst differ from the others, and in what they are not told apart; `verdict` is that on the model."""
+    """How the worst differ from the others, and where there is no evidence of it; `verdict` is that on the model."""
     head = "" if verdict == "better" else BY_CHANCE
     if not failures.associations:
-        return f"{head}Nothing is known of these patients that could be compared: no finding, site or volume."
+        return f"{head}These patients have no quality finding, site or volume to compare."
     worst, others = len(failures.patients), failures.ranked - len(failures.patients)
     apart = [_group_figures(test, worst) for test in failures.associations if test.apart]
     alike = [f"{TRAITS[test.trait]} ({_group_figures(test, worst)})" for test in failures.associations if not test.apart]
     sentences = [f"The {worst} worst differ from the other {others} in {listed(apart)}."] if apart else []
     if alike:
-        groups = "They are not told apart from them" if apart else f"The {worst} worst are not told apart from the other {others}"
-        sentences.append(f"{groups} by {listed(alike)}; of so few patients only large differences could be seen.")
+        groups = "they differ" if apart else f"the {worst} worst differ from the other {others}"
+        limit = "with so few patients only large differences could be detected"
+        sentences.append(f"There is no evidence that {groups} in {listed(alike)}; {limit}.")
     return head + " ".join(sentences)
 
 

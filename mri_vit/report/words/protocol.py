@@ -131,14 +131,14 @@ def brain_masks(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> li
 
 
 OPTIONAL_SETTINGS = {  # what is off unless a study asks for it: its value when off, and its sentence
-    "layer_decay": (1.0, "A block learned at {:g} times the rate of the one behind it [@beit]."),
-    "embedding_rate": (1.0, "The patch embedding learned at {:g} times the rate [@dinov2]."),
-    "frozen": (0.0, "In the first {:.0%} of the steps the heads learned alone."),
-    "ema": (0.0, "What was evaluated is a moving average of the weights (decay {:g})."),
+    "layer_decay": (1.0, "Each block was trained with {:g} times the learning rate of the block behind it [@beit]."),
+    "embedding_rate": (1.0, "The patch embedding was trained with {:g} times the learning rate [@dinov2]."),
+    "frozen": (0.0, "In the first {:.0%} of the steps only the heads were trained."),
+    "ema": (0.0, "A moving average of the weights (decay {:g}) was evaluated."),
     "mixup": (0.0, "Two patients' tokens were mixed, with a share drawn from Beta({0:g}, {0:g}) [@mixup,tokenmix]."),
     "move_mm": (
         0.0,
-        "Patients were moved at random along each axis, by whole voxels and at most {:g} mm, before patches were cut.",
+        "Patients were translated at random along each axis, by whole voxels and at most {:g} mm, before patches were cut.",
     ),
     "modality_dropout": (0.0, "Each sequence was emptied with a probability of {:g}, never all of a patient's [@moddrop]."),
 }
@@ -179,18 +179,18 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
 
 
 def mask_supervision(train: Train) -> list[str]:
-    """What training patients' tumour masks taught."""
+    """The auxiliary losses that the tumour masks of training patients supervised."""
     targets = {
-        "patches told the share of tumour in them": train.guide_share,
-        "CLS's attention in the last block was drawn to the tumour's patches [@qiao]": train.guide_attention,
-        "a linear head on the mean of the tumour's embedded patches told the labels": train.guide_labels,
-        "a linear head on the mean of the tumour's tokens, as the last block reads them, told the labels": train.guide_encoded,
+        "each patch predicted its tumour fraction": train.guide_share,
+        "CLS attention in the last block was supervised with the tumour's patches [@qiao]": train.guide_attention,
+        "a linear head on the mean of the tumour's embedded patches predicted the labels": train.guide_labels,
+        "a linear head on the mean of the tumour's tokens before the last block predicted the labels": train.guide_encoded,
     }
     losses = [f"{target} (weight {value:g})" for target, value in targets.items() if value]
     if not losses:
         return []
     return [
-        f"Tumour masks of the training patients guided training: beside the labels' losses, {', '.join(losses)}; attention and "
+        f"Tumour masks of the training patients supervised auxiliary losses: {', '.join(losses)}; attention and "
         "labels count a patch by the square of its share of tumour. No mask was given to the model that predicted."
     ]
 
@@ -205,7 +205,7 @@ def _inputs(train: Train, places: int) -> list[str]:
     sentences += optional_settings(train)
     if train.mirror:
         sided = listed([escape(name) for name in train.sided])
-        but = f", and then taught nothing of {sided}, which may hang on the side" if sided else ""
+        but = f", and did not train {sided}, which may depend on the side, when mirrored" if sided else ""
         sentences.append(f"Patients were mirrored left to right with probability one half{but}.")
     if train.intensity:
         sentences.append(f"Each scan got a random gain and shift (standard deviation {train.intensity:g}).")
@@ -244,8 +244,11 @@ def partition_sentences(metrics: Metrics, train: Train) -> list[str]:
         times = "" if repeats == 1 else f", {repeats} times with different splits"
         sentences = [
             f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {DEALS:,} "
-            "random splits that with the most even counts of each endpoint's classes was taken."
+            "random splits, the one with the most even counts of each endpoint's classes was used."
         ]
     if metrics.folds_sha256:
         sentences.append(f"The split was written down first; its SHA-256 is {escape(metrics.folds_sha256)}.")
-    return [*sentences, "Folds are made by patient, with all visits of a patient together: nobody is in two folds of one split."]
+    return [
+        *sentences,
+        "Folds are made by patient, with all visits of a patient together: no patient is in two folds of one split.",
+    ]

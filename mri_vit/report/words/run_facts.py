@@ -95,6 +95,6 @@ def chief(metrics: Metrics) -> tuple[str, ...]:
 def absence(known: int, design: str) -> str:
     """Why an endpoint that was asked for, with so many labels known in the table, has no result."""
     if known:
-        return "labels known, but of nobody with a prediction"
+        return "labels are known, but for no patient with a prediction"
     # Only cross-validation trains on the labels that are shown.
-    return "no label known: not trained" if design == "cross-validation" else "no label known: not judged"
+    return f"no patient has a label, so it is not {'trained' if design == 'cross-validation' else 'judged'}"

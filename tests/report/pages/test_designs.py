@@ -55,7 +55,7 @@ def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp
             r"within (a fold|folds|the same fold)|pairs of patients of the same fold|± variance", text, re.IGNORECASE
         )
     people = read_metrics(tmp_path / "out")["cohort"]
-    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Labels. A missing label")]
+    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Labels. Patients without a label")]
     assert f"{people['unpredicted']} without a prediction" in flow
     assert f"{people['predicted']} predicted" in flow
     assert "unknown" in flow
@@ -201,7 +201,7 @@ def test_published_concordance_stands_beside_the_width_of_this_interval(small, t
     ("design", "why"), [("cross-validation", "not trained"), ("external", "not judged"), ("table", "not judged")]
 )
 def test_nothing_is_said_of_training_where_none_was_done(design, why):
-    assert run_facts.absence(0, design) == f"no label known: {why}"
+    assert run_facts.absence(0, design) == f"no patient has a label, so it is {why}"
     assert "trained" not in run_facts.absence(3, design)
 
 

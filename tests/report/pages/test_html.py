@@ -82,14 +82,14 @@ def words(home) -> str:
 
 
 def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, words):
-    first = words[: words.index("Controls: what a model must beat")]
+    first = words[: words.index("Controls: baselines")]
     for _, _, model, result in results(metrics):
         assert result["verdict"] in (words if model in CONTROLS else first)
         if model in CONTROLS:
             symbol, judged = "AUC" if "auc" in result else "C", result["judged"]
             known = result["verdict_kind"] != "undefined"  # else no interval stands beside
             assert f"{symbol} {interval(judged, result['n']) if known else notation.number(judged['value'])}" in words
-    assert "TERT promoter mutation no label known: not trained" in first
+    assert "TERT promoter mutation no patient has a label" in first
 
 
 def test_the_flow_of_patients_adds_up_and_counts_the_reasons(metrics, words):
@@ -349,7 +349,7 @@ def test_the_terminals_table_fits_80_columns(home):
 def test_the_terminals_sentences_are_the_candidates_verdicts(home, metrics):
     sentences = terminal.verdict_lines(read(home))
     assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
-    assert "TERT promoter mutation: no label known: not trained" in sentences
+    assert "TERT promoter mutation: no patient has a label, so it is not trained" in sentences
     assert len(sentences) == 5 + 2
     mgmt = metrics["map_scores"]["endpoints"]["mgmt"]["methods"]["gradient_attention"]["verdict"]
     assert f"Maps of MGMT promoter methylation, gradient attention (best of 2): {mgmt}" in sentences
@@ -367,12 +367,12 @@ def test_maps_are_believed_before_they_are_shown(metrics, words):
     assert scored["patients"] == 60  # of whom one was scored at two visits
     networks = scored["endpoints"]["mgmt"]["methods"]["rollout"]["hit_randomised"]["n"]
     assert f"with randomised weights ({networks} networks)" in words
-    part = words[words.index("Maps: what the model drew on") :]
+    part = words[words.index("Maps: what the model used") :]
     for endpoint in scored["endpoints"].values():
         for found in endpoint["methods"].values():
-            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does it come from?")]
+            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does the score come from?")]
     assert all(rule in part for rule in scored["rules"])
-    assert part.index("Can they be believed?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
+    assert part.index("Are the maps reliable?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
 
 
 def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics, page):
@@ -380,7 +380,7 @@ def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics
     claimed = part[part.index("<h4>MGMT") : part.index("<h4>PTEN")]
     empty = part[part.index("<h4>PTEN") :].split("</ul>")[0]
     assert re.search(r"on the tumour: 6\.\d× its share", html.unescape(claimed))
-    assert "No finding: the prediction itself is not distinguishable from chance" in empty
+    assert "No finding: the prediction shows no evidence of beating chance" in empty
     figures = part[part.index("Figures for PTEN") : part.index("Rules of these verdicts")]
     for text in (empty, figures):
         assert "share" not in text
@@ -442,7 +442,7 @@ def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
         inside = metrics["endpoints"][name]["models"][model]
         pair = " ".join(interval(each["judged"], each["n"]) for each in (inside, result))
         assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
-    assert "nothing was fitted again" in words
+    assert "Nothing was refitted" in words
     assert "Fitted on this cohort's own labels: a description, not a test." in words
     recalibrated = outside["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"]
     assert notation.number(recalibrated["brier"]) in words[words.index("recalibrated Fitted") :]
@@ -475,7 +475,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     assert "Folds" not in headings
     assert "Excluded patients" not in headings
     # Scores of 0 to 10 rank patients but are no probabilities.
-    assert "they rank patients, but are no probabilities" in words
+    assert "not probabilities" in words
     assert not {"calibration_mgmt.svg", "decision_mgmt.svg"} & {path.name for path in (home / "figures").iterdir()}
 
 
@@ -490,7 +490,7 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     home = written(folder)
     words, metrics = seen(home), read_metrics(home)
     assert metrics["endpoints"]["idh1"]["models"]["vit"]["auc"] == {"value": None, "low": None, "high": None}
-    assert "cannot be judged: all of one class (n = 9, 0 positive)" in words
+    assert "cannot be judged: all patients have the same label (n = 9, 0 positive)" in words
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words

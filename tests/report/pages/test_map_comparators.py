@@ -92,7 +92,7 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
     ]
     said = " ".join(map_sentences.map_methods(metrics, Facts()))
     assert "Maps of the comparator resnet10 were made by Grad-CAM [@gradcam]" in said
-    assert "judged likewise on 30 patients" in said
+    assert "judged in the same way on 30 patients" in said
 
 
 @pytest.mark.usefixtures("sketched")
@@ -101,7 +101,7 @@ def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(ru
     assert heads(page) == ["vit", "resnet10", "resnet10"]
     assert f"<b>Grad-CAM of resnet10.</b> {COARSE}" in page
     assert "It is &lt;b&gt;air&lt;/b&gt;." in page  # a note comes from a file
-    assert "whether its maps move with the labels was not asked" in seen(run / "report")
+    assert "whether its maps depend on the labels was not tested" in seen(run / "report")
     assert "One patient's maps by each network" not in page  # made-up maps have no brain to be drawn on
 
 

@@ -189,19 +189,19 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"tune_every": 4}, "After every 4 epochs"),
         ({"token_budget": 99}, "up to 99 tokens"),
         ({"leave_out": "site"}, "each value of site is a test fold"),
-        ({"layer_decay": 0.65}, "learned at 0.65 times the rate of the one behind"),
-        ({"embedding_rate": 0.23}, "patch embedding learned at 0.23 times the rate"),
-        ({"frozen": 0.15}, "In the first 15% of the steps the heads learned alone"),
+        ({"layer_decay": 0.65}, "0.65 times the learning rate of the block behind"),
+        ({"embedding_rate": 0.23}, "patch embedding was trained with 0.23 times"),
+        ({"frozen": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
         ({"move_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
-        ({"guide_share": 0.4}, "the labels' losses, patches told the share of tumour in them (weight 0.4); att"),
-        ({"guide_attention": 0.7}, "drawn to the tumour's patches"),
-        ({"guide_labels": 5.0}, "told the labels (weight 5)"),
+        ({"guide_share": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
+        ({"guide_attention": 0.7}, "supervised with the tumour's patches"),
+        ({"guide_labels": 5.0}, "predicted the labels (weight 5)"),
         (
             {"guide_encoded": 2.5},
-            "a linear head on the mean of the tumour's tokens, as the last block reads them, told the labels (weight 2.5)",
+            "a linear head on the mean of the tumour's tokens before the last block predicted the labels (weight 2.5)",
         ),
         ({"guide_tokens": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
     ],
@@ -246,7 +246,7 @@ def test_what_a_mirrored_patient_did_not_teach_is_told(text):
     told = "Patients were mirrored left to right with probability one half"
     assert f"{told}." in text
     sided = written(made_up(settings=settings(sided=["mgmt", "tertp"])))
-    assert f"{told}, and then taught nothing of mgmt and tertp, which may hang on the side." in sided
+    assert f"{told}, and did not train mgmt and tertp, which may depend on the side" in sided
     assert "mirrored" not in written(made_up(settings=settings(sided=["mgmt"], mirror=False)))
 
 
@@ -505,7 +505,7 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
 
 def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
     assert map_sentences.supervision_note(filled(made_up(settings=settings()))) == ""
-    assert "may show no more than that" in map_sentences.supervision_note(filled(made_up(settings=settings(guide_attention=1.0))))
+    assert "only that supervision" in map_sentences.supervision_note(filled(made_up(settings=settings(guide_attention=1.0))))
 
 
 def test_an_unknown_citation_is_an_error():
