@@ -78,7 +78,7 @@ def _endpoint(
     added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
     return endpoint.model_copy(
         update={
-            **({"added_value": _added_value(added)} if added else {}),
+            **({"added_value": with_verdict(added)} if added else {}),
             "published": caveat_words.published_figures(name),
             "models": {
                 model: _result(result, judged[model], caveats[model], run.notes, run.design)
@@ -117,7 +117,8 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
     )
 
 
-def _added_value(measured: AddedValue) -> AddedValue:
+def with_verdict(measured: AddedValue) -> AddedValue:
+    """What a risk adds, with its verdict and sentences."""
     kind = model_verdict.of_added_value(measured.analysis, measured.adjusted_p.get("risk", math.nan))
     judged = measured.model_copy(update={"verdict_kind": kind})
     return judged.model_copy(update={"sentences": tuple(added_value_words.sentences(judged))})

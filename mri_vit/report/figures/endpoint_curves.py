@@ -249,7 +249,8 @@ def added_value(model: str, analysis: CoxComparison) -> Figure:
 
 
 def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:
-    label, end = panels.shortened(added_value_words.label(column, model)), math.log(AXIS_FACTORS[-1])
+    label = added_value_words.label(column, model) if column == RISK else column  # the full name of a marker is too long here
+    label, end = panels.shortened(label), math.log(AXIS_FACTORS[-1])
     value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
     stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
     return ForestRow(label, added_value_words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)

@@ -70,9 +70,9 @@ def covariates(path: Path, study: Study) -> Covariates:
         header = sheet.columns(path)
         there = tuple(endpoint for endpoint in study.endpoints if set(endpoint.columns) <= set(header))
         patients = cohort.read(path, there, needed=(), channels=study.channels)
-        clinical = clinical_columns(patients, study)
+        columns = {name for patient in patients[:1] for name in (*patient.clinical, *patient.labels)}
         binary = [endpoint.columns[0] for endpoint in (*study.endpoints, *DEFAULT_ENDPOINTS) if endpoint.kind == "binary"]
-        names = dict.fromkeys((*clinical, *(name for name in binary if name in header)))
+        names = dict.fromkeys((*clinical_columns(patients, study), *(name for name in binary if name in columns)))
         table = clinical_table(patients, list(names))
     except UsageError as error:
         return str(error).replace(f"{path.parent}/", "")  # no folder of a machine

@@ -1,81 +1,119 @@
-"""The page of what a risk adds: whose covariates and risks are read, what is left out, what is said, and what is written."""
+"""What a risk adds: whose covariates and risks are read, what is left out, what is written, and what has no analysis and why."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-import added_value as pipeline
 import numpy as np
 import pandas as pd
 import pytest
 from made.metrics import filled
+from made.report import seen
 from made.run import make_run
-from mri_vit.studies.added_value import page as added_value
-from mri_vit.studies.added_value import people as added_value_people
-from mri_vit.studies.added_value import words as added_value_words
-from mri_vit.studies.added_value.findings import Findings, find
-from mri_vit.studies.added_value.people import asked, taken
 
 from mri_vit.data import predictions
-from mri_vit.errors import UsageError
+from mri_vit.report import assembly
+from mri_vit.report.figures.endpoint_curves import added_value as forest
+from mri_vit.report.numbers import added_value, judged
+from mri_vit.report.pages import report_files
+from mri_vit.report.reading import foreign
+from mri_vit.report.reading import run as reports
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.survival import AddedValue, CoxComparison
+from mri_vit.report.words.added_value import of_ratio
+
+Cell = str | Callable[[dict[str, str]], str]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("one") / "run", patients=80)
 
 
 @pytest.fixture(scope="module")
-def found(run: Path) -> Findings:
-    return find(asked(run))
+def measured(folder: Path) -> AddedValue:
+    return of_run(reports.read(folder))
 
 
-def changed(run: Path, folder: Path, **columns: object) -> Path:
-    """The same run with other columns in its cohort table: of each, what gives a row's cell from the row."""
-    made = make_run(folder, patients=80)
-    table = pd.read_csv(made / "cohort.csv", dtype=str, keep_default_na=False)
+def of_run(run: Run, shown: tuple[str, ...] = ("vit",)) -> AddedValue:
+    """The part of metrics.json, measured with nothing beside it."""
+    endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.kind == "survival")
+    models = judged.in_order(run.predictions.loc[run.predictions.endpoint == endpoint.name, "model"].unique().tolist())
+    tables = {model: judged.known_rows(run, endpoint, model) for model in models}
+    result = added_value.measure(run, endpoint, {name: rows for name, rows in tables.items() if len(rows)}, list(shown))
+    assert result is not None
+    return assembly.with_verdict(result)
+
+
+def analysed(result: AddedValue) -> CoxComparison:
+    assert isinstance(result.analysis, CoxComparison), result.analysis
+    return result.analysis
+
+
+def changed(folder: Path, to: Path, **columns: Cell) -> Run:
+    """The same run with other columns in its cohort table: of each, a cell, or what gives it from the row."""
+    shutil.copytree(folder, to)
+    table = pd.read_csv(to / "cohort.csv", dtype=str, keep_default_na=False)
     for name, cell in columns.items():
         table[name] = [cell(row) if callable(cell) else cell for row in table.to_dict("records")]
-    table.to_csv(made / "cohort.csv", index=False)
-    return made
+    table.to_csv(to / "cohort.csv", index=False)
+    return reports.read(to)
 
 
-def test_clinical_columns_and_known_markers_are_the_covariates(run: Path):
-    of = asked(run)
-    assert (of.model, of.endpoint.name) == ("vit", "os")
-    assert list(of.table) == ["age", "sex", "mgmt", "pten", "idh1"]  # the site is where a patient is from
-    assert of.sparse == {"tertp": "is missing in 100 % of the patients"}
-    assert of.inflated == pytest.approx(2**0.5)
+def with_covariates(run: Run, *names: str) -> Run:
+    assert isinstance(run.covariates, pd.DataFrame)
+    return replace(run, covariates=run.covariates.loc[:, list(names)])
 
 
-def test_markers_that_the_study_does_not_predict_are_covariates_too(run: Path, tmp_path: Path):
-    made = changed(run, tmp_path / "run")
-    file = made / "study.toml"
+def test_clinical_columns_and_known_markers_are_the_covariates(measured: AddedValue):
+    assert measured.model == "vit"
+    assert measured.covariates == ("age", "sex", "mgmt", "pten", "idh1")  # the site is where a patient is from
+    assert measured.left_out == {"tertp": "is missing in 100 % of the patients"}
+    assert analysed(measured).test.inflation == pytest.approx(2**0.5)
+
+
+def test_markers_that_the_study_does_not_predict_are_covariates_too(folder: Path, tmp_path: Path):
+    run = changed(folder, tmp_path / "run")
+    file = tmp_path / "run" / "study.toml"
     file.write_text(re.sub(r'\[\[endpoints\]\]\nname = "\w+"\nkind = "binary"\n', "", file.read_text()))
-    assert list(asked(made).table) == ["age", "sex", "idh1", "mgmt", "pten"]
+    run = reports.read(tmp_path / "run")
+    assert isinstance(run.covariates, pd.DataFrame)
+    assert list(run.covariates) == ["age", "sex", "idh1", "mgmt", "pten", "tertp"]
 
 
-def test_who_lacks_a_covariate_is_left_out_and_counted(run: Path):
-    of, table = asked(run, ["age", "mgmt"]), pd.read_csv(run / "cohort.csv", dtype=str, keep_default_na=False)
-    people = taken(of)
+def test_the_study_chooses_its_clinical_columns(folder: Path, tmp_path: Path):
+    changed(folder, tmp_path / "run")
+    file = tmp_path / "run" / "study.toml"
+    file.write_text(file.read_text().replace("[train]", '[controls]\ncolumns = ["age"]\n[train]'))
+    run = reports.read(tmp_path / "run")
+    assert isinstance(run.covariates, pd.DataFrame)
+    assert list(run.covariates)[:2] == ["age", "mgmt"]
+
+
+def test_a_patient_who_lacks_a_covariate_is_left_out_and_counted(folder: Path):
+    table = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
     known = pd.DataFrame(table[(table.os_days != "") & ~table.duplicated("patient")])
-    complete = pd.DataFrame(known[known.mgmt != ""]).age.astype(float)
-    assert people.known == len(known)
-    assert people.lacking == {"mgmt": int((known.mgmt == "").sum())}
-    assert len(people.people.days) == len(complete) < len(known)
-    ages = people.people.covariates.iloc[:, 0].to_numpy() * complete.std()
-    assert np.ptp(ages) == pytest.approx(np.ptp(complete))  # nobody's was made up
+    result = of_run(with_covariates(reports.read(folder), "age", "mgmt"))
+    assert result.known == len(known)
+    assert result.missing == {"mgmt": int((known.mgmt == "").sum())}
+    assert analysed(result).n == len(known[known.mgmt != ""]) < len(known)
+    deviation = known[known.mgmt != ""].age.astype(float).std()
+    assert f"age, per {deviation:.3g} (SD)" in analysed(result).both  # no age was made up
 
 
-def test_of_several_visits_the_covariates_are_those_of_the_visit_whose_time_counts(run: Path, tmp_path: Path):
-    made = changed(run, tmp_path / "run", dose=lambda row: {"a": "100", "b": "900"}.get(row["session"], row["age"]))
-    people = taken(asked(made, ["dose", "age"]))
-    row = people.people.covariates.loc["A_b.c-D_a"]
-    others = people.people.covariates.drop("A_b.c-D_a")
-    assert row.iloc[0] > others.iloc[:, 0].max()
-    assert "A_b.c-D_b" not in people.people.covariates.index
+def test_of_several_visits_the_covariates_are_those_of_the_visit_whose_time_counts(folder: Path, tmp_path: Path):
+    run = changed(folder, tmp_path / "run", dose=lambda row: {"a": "100", "b": "9000"}.get(row["session"], row["age"]))
+    (own,) = (f for f in analysed(of_run(with_covariates(run, "dose"))).both if f.startswith("dose"))
+    rows = judged.known_rows(run, run.study.endpoints[-1], "vit")
+    assert isinstance(run.covariates, pd.DataFrame)
+    visits = [f"{p}_{s}" if s else p for p, s in zip(rows.patient, rows.session, strict=True)]
+    assert own == f"dose, per {run.covariates.dose.loc[visits].std():.3g} (SD)"
+    assert "A_b.c-D_b" not in visits
 
 
 def test_covariates_in_numbers_are_per_deviation_and_categories_against_the_most_frequent():
@@ -89,7 +127,7 @@ def test_covariates_in_numbers_are_per_deviation_and_categories_against_the_most
         },
         index=pd.Index(list("abcd")),
     )
-    columns, covariate, left_out = added_value_people.coded(cells)
+    columns, covariate, left_out = added_value.coded(cells)
     assert list(columns) == ["age, per 8.16 (SD)", "grade: II vs IV", "grade: III vs IV", "flag: 1 vs 0"]
     assert columns.iloc[:, 0].std() == pytest.approx(1)
     assert columns["grade: II vs IV"].tolist() == [1, 0, 0, 0]
@@ -98,119 +136,199 @@ def test_covariates_in_numbers_are_per_deviation_and_categories_against_the_most
     assert left_out == {"all": "is x for all", "one": "is 3 for all"}
 
 
-def test_what_tells_nothing_new_is_dropped_with_a_word(run: Path, tmp_path: Path):
-    made = changed(run, tmp_path / "run", same="1", months=lambda row: str(12 * int(row["age"] or 0)))
-    people = taken(asked(made, ["age", "sex", "same", "months"]))
-    assert people.adjusted == ["age", "sex"]
-    (months, why) = next((name, why) for name, why in people.left_out.items() if name.startswith("months"))
-    assert why == "is told by the other covariates"
-    assert people.left_out["same"] == "is 1 for all"
-    said = added_value_words.left_out(find(asked(made, ["age", "sex", "same", "months"])))
-    assert f"{months} is told by the other covariates and is left out." in said
-    with pytest.raises(UsageError, match="no covariate to adjust for: same is 1 for all"):
-        taken(asked(made, ["same"]))
+def test_a_column_that_follows_from_others_is_left_out_with_the_reason(folder: Path):
+    run = with_covariates(reports.read(folder), "age", "sex")
+    assert isinstance(run.covariates, pd.DataFrame)
+    table = run.covariates.assign(same=1.0, months=12 * run.covariates.age)
+    result = of_run(replace(run, covariates=table))
+    assert result.covariates == ("age", "sex")
+    (months, why) = next((name, why) for name, why in result.left_out.items() if name.startswith("months"))
+    assert why == "follows from the other covariates"
+    assert result.left_out["same"] == "is 1 for all"
+    assert f"{months} {why} and is left out." in result.sentences
 
 
-def test_names_that_the_run_does_not_know_are_refused_with_those_that_it_does(run: Path):
-    with pytest.raises(UsageError, match=r"no covariate 'ki67' .*; found age, sex, site, mgmt, pten, idh1, tertp"):
-        asked(run, ["age", "ki67"])
-    with pytest.raises(UsageError, match="no covariate 'os_days'"):  # what is to be predicted is none
-        asked(run, ["os_days"])
-    with pytest.raises(UsageError, match="no risk of os by 'hybrid'; found vit, clinical, volume"):
-        asked(run, model="hybrid")
-    with pytest.raises(UsageError, match="expected one survival endpoint 'pfs'; found os"):
-        asked(run, endpoint="pfs")
-    with pytest.raises(UsageError, match=r"no patient of \d+ has every covariate \(missing: tertp of \d+\)"):
-        taken(asked(run, ["age", "tertp"]))
-
-
-def test_the_control_on_clinical_columns_adds_nothing_to_its_own_column(run: Path):
+def test_the_control_on_clinical_columns_adds_nothing_to_its_own_column(folder: Path):
     """In this run it reads age and adds noise to it, so that it is no copy; nothing else in it is of survival."""
-    found = find(asked(run, ["age"], model="clinical"))
-    assert found.p_risk > 0.05
-    assert found.permuted is None  # which is of the own model
+    result = of_run(with_covariates(reports.read(folder), "age"), shown=("clinical",))
+    assert result.adjusted_p["risk"] > 0.05
+    assert result.verdict_kind == "chance"
+    assert result.permuted is None  # which is of the own model
+    assert result.beside == {}  # there is nothing that a simpler risk could explain
+    assert result.sentences[0].startswith("No evidence that the risk of clinical adds to age: likelihood ratio")
 
 
-def test_the_planted_risk_adds_and_the_permuted_one_does_not(found: Findings):
-    first, *rest = added_value_words.sentences(found)
-    assert first.startswith(
-        "The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1 by more than chance: hazard ratio "
-    )
-    assert any("It still adds where the out-of-fold risk of the control volume" in sentence for sentence in rest)
-    assert any("permuted labels, asked likewise of these labels, adds nothing" in sentence for sentence in rest)
-    assert any("6.3 for each of 6 coefficients: fewer than 10" in sentence for sentence in rest)
+def test_a_planted_risk_adds_and_the_permuted_one_does_not(measured: AddedValue):
+    first, *others = measured.sentences
+    assert measured.verdict_kind == "better"
+    assert first.startswith("The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1: ")
+    assert of_ratio(analysed(measured).both["risk"]) in first
+    assert any("the control volume" in sentence and "still adds" in sentence for sentence in others)
+    assert any("permuted labels" in sentence and "adds nothing" in sentence for sentence in others)
+    assert any("6.3 for each of 6 coefficients: fewer than 10" in sentence for sentence in others)
 
 
-def test_a_risk_that_a_control_has_too_is_said_to_know_no_more(run: Path, tmp_path: Path):
-    made = changed(run, tmp_path / "run")
-    table = predictions.load(made / "predictions.csv")
+def test_a_risk_that_a_control_has_too_does_not_add_beside_it(folder: Path):
+    run = with_covariates(reports.read(folder), "age", "sex")
+    table = run.predictions
     own = (table.model == "vit") & (table.endpoint == "os")
     noise = np.random.default_rng(0).normal(0, 0.1, int(own.sum()))
-    volume = pd.DataFrame(table[own]).assign(model="volume", score=lambda rows: rows.score + noise)
+    volume = pd.DataFrame(table[own]).assign(model="volume", score=lambda rows: rows.score.astype(float) + noise)
     without = pd.DataFrame(table[(table.model != "volume") | (table.endpoint != "os")])
-    predictions.save(pd.concat([without, volume]), made / "predictions.csv")
-    found = find(asked(made, ["age", "sex"]))
-    said = added_value_words.sentences(found)
-    assert "adds to age and sex by more than chance" in said[0]
-    assert said[1].startswith("It does not add by more than chance where the out-of-fold risk of the control volume")
+    result = of_run(replace(run, predictions=pd.concat([without, volume], ignore_index=True)))
+    assert result.verdict_kind == "better"
+    (beside,) = (sentence for sentence in result.sentences if "the control volume" in sentence)
+    assert "no evidence that it adds" in beside
 
 
-def test_two_tests_are_adjusted_together(found: Findings):
-    p = sorted([found.found.test.p, found.found.reverse.p])
-    assert sorted([found.p_risk, found.p_covariates]) == pytest.approx([min(1, 2 * p[0]), max(2 * p[0], p[1])])
+def test_a_risk_that_is_the_wrong_way_round_does_not_add(folder: Path):
+    run = reports.read(folder)
+    result = of_run(replace(run, predictions=run.predictions.assign(score=-run.predictions.score.astype(float))))
+    assert result.verdict_kind == "worse"
+    assert "with a higher risk of vit live longer" in result.sentences[0]
 
 
-def test_an_evaluation_takes_risks_as_given(run: Path, tmp_path: Path):
+def test_two_tests_are_adjusted_together(measured: AddedValue):
+    p = sorted([analysed(measured).test.p, analysed(measured).reverse.p])
+    assert sorted(measured.adjusted_p.values()) == pytest.approx([min(1, 2 * p[0]), max(2 * p[0], p[1])])
+
+
+def test_an_evaluation_takes_risks_as_given(tmp_path: Path):
     inside = json.loads(filled({}).model_dump_json())
-    outside = find(asked(make_run(tmp_path / "outside", models=("vit", "clinical"), internal=inside, seed=3, patients=80)))
-    (one,) = outside.taken.people.repeats
-    assert outside.asked.inflated == 1.0
-    assert outside.found.test.p == outside.found.test.given_p
-    assert len(np.unique(one.network)) == 1  # one ensemble scored them all
-    assert len(np.unique(one.fold)) == added_value_people.DEALT
-    facts = " ".join(added_value_words.facts(outside))
-    assert "The patients taught no network" in facts
-    assert "chance counts twice" not in facts
+    outside = make_run(tmp_path / "outside", models=("vit", "clinical"), internal=inside, seed=3, patients=80)
+    analysis = analysed(of_run(reports.read(outside)))
+    assert analysis.test.inflation == 1.0
+    assert analysis.test.p == analysis.test.given_p
+    assert not np.isnan(analysis.c_both.value)  # by folds of its own
 
 
-def test_the_page_holds_what_was_measured_and_its_numbers_lie_beside_it(found: Findings, tmp_path: Path):
-    text = added_value.write(found, tmp_path / "page").read_text()
-    ratio = added_value_words.of_ratio(found.found.both["risk"])
-    assert text.count(ratio) >= 2  # in the sentence and in the table
-    assert "risk of vit, per SD" in text
-    assert "TERT promoter mutation is missing in 100\N{NO-BREAK SPACE}% of the patients and is left out." in text
-    assert "synthetic" not in text  # these names are no built-in patients'
-    table = pd.read_csv(tmp_path / "page" / "hazard_ratios.csv")
-    own = table[(table.regression == "both") & (table.column == "risk")].iloc[0]
-    assert own.value == found.found.both["risk"].value
-    assert {"forest.svg", "forest.png", "tests.csv", "concordance.csv", "others.csv", "patients.csv"} <= {
-        file.name for file in (tmp_path / "page").iterdir()
-    }
+def test_a_table_from_elsewhere_is_analysed_by_its_own_columns(folder: Path, tmp_path: Path, measured: AddedValue):
+    table = predictions.load(folder / "predictions.csv")
+    own = table[(table.model == "vit") & (table.endpoint == "os")].assign(session="", model="theirs")
+    predictions.save(own.drop_duplicates("patient"), tmp_path / "predictions.csv")
+    people = tmp_path / "people.csv"
+    shutil.copyfile(folder / "cohort.csv", people)
+    result = of_run(foreign.from_tables(tmp_path / "predictions.csv", people, tmp_path), shown=("theirs",))
+    assert (result.model, result.known) == ("theirs", measured.known)
+    assert analysed(result).both["risk"].value == pytest.approx(analysed(measured).both["risk"].value)
 
 
-def test_columns_and_levels_are_shown_as_text(run: Path, tmp_path: Path):
+def reason(run: Run) -> str:
+    """Why a run has no analysis; the section is that one sentence."""
+    result = of_run(run)
+    assert isinstance(result.analysis, str)
+    assert result.verdict_kind == "undefined"
+    assert result.sentences == (
+        f"Whether the risk of vit adds to age and molecular markers cannot be tested: {result.analysis}.",
+    )
+    return result.analysis
+
+
+def of_own(run: Run, **columns: object) -> Run:
+    """The run with other cells in the rows of its own model's risk."""
+    table = run.predictions.copy()
+    own = (table.model == "vit") & (table.endpoint == "os")
+    for name, cells in columns.items():
+        table.loc[own, name] = cells
+    return replace(run, predictions=table)
+
+
+def test_without_covariates_the_section_says_so(folder: Path, tmp_path: Path):
+    run = reports.read(folder)
+    assert "0 covariates" in reason(replace(run, covariates=pd.DataFrame()))
+    assert "tertp is missing in 100 %" in reason(with_covariates(run, "tertp"))
+    assert isinstance(run.covariates, pd.DataFrame)
+    assert "same is 1 for all" in reason(replace(run, covariates=run.covariates.loc[:, []].assign(same=1.0)))
+    broken = changed(folder, tmp_path / "broken", pten=lambda row: "7" if row["pten"] else "")
+    assert "pten" in reason(broken)
+    assert str(tmp_path) not in reason(broken)
+
+
+def test_cells_that_never_meet_leave_no_patient(folder: Path):
+    run = reports.read(folder)
+    rows = judged.known_rows(run, run.study.endpoints[-1], "vit")
+    number = np.arange(len(rows), dtype=float)
+    cells = {f"c{part}": np.where(number % 3 == part, np.nan, number) for part in range(3)}
+    visits = [f"{p}_{s}" if s else p for p, s in zip(rows.patient, rows.session, strict=True)]
+    table = pd.DataFrame(cells, index=pd.Index(visits))
+    assert f"0 of {len(rows)} patients have every covariate (missing: c0 of 24" in reason(replace(run, covariates=table))
+
+
+def test_too_few_deaths_are_said_with_their_number(folder: Path):
+    run = reports.read(folder)
+    own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
+    few = own.event.astype(float).where(own.event.isna() | (own.event.astype(float).cumsum() <= 4), 0.0)
+    assert re.search(r"\d deaths among \d+ patients .* for 6 coefficients", reason(of_own(run, event=few.to_numpy())))
+    assert "0 deaths among" in reason(of_own(run, event=own.event.astype(float).where(own.event.isna(), 0.0).to_numpy()))
+
+
+def test_a_fold_without_a_death_does_no_harm(folder: Path):
+    run = with_covariates(reports.read(folder), "age")
+    own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
+    event = own.event.astype(float).where((own.fold != 0) | own.event.isna(), 0.0)
+    assert np.isfinite(analysed(of_run(of_own(run, event=event.to_numpy()))).c_both.value)
+
+
+def test_risks_and_covariates_that_part_the_deaths_or_copy_each_other_are_named(folder: Path, tmp_path: Path):
+    run = with_covariates(reports.read(folder), "age")
+    assert "same for all patients" in reason(of_own(run, score=1.0))
+    assert isinstance(run.covariates, pd.DataFrame)
+    own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
+    visits = [f"{p}_{s}" if s else p for p, s in zip(own.patient, own.session, strict=True)]
+    assert "collinear" in reason(of_own(run, score=run.covariates.age.reindex(visits).to_numpy()))
+    parted = changed(folder, tmp_path / "run", flag=lambda row: {"1": "1", "0": "0"}.get(row["os_event"], ""))
+    assert "at every death the patient had the highest value" in reason(with_covariates(parted, "flag"))
+
+
+def test_one_network_for_all_patients_is_one_stratum(folder: Path):
+    run = reports.read(folder)
+    analysis = analysed(of_run(replace(run, design="table", predictions=run.predictions.assign(fold=0))))
+    assert analysis.test.inflation == 1.0
+    assert 0 < analysis.c_both.value < 1
+
+
+def test_repeats_are_averaged(tmp_path: Path):
+    run = reports.read(make_run(tmp_path / "twice", repeats=2, patients=60, models=("vit",)))
+    assert 1 < analysed(of_run(run)).test.inflation < 2**0.5
+
+
+def test_the_report_has_the_section_its_figure_and_its_table(folder: Path, tmp_path: Path):
     hostile = "<script>alert(1)</script>"
-    made = changed(run, tmp_path / "run", **{"<b>bold</b>": lambda row: hostile if int(row["age"] or 0) > 60 else "$x$"})
-    found = find(asked(made, ["<b>bold</b>", "sex"]))
-    text = added_value.write(found, tmp_path / "page").read_text()
-    assert "<script" not in text
+    run = changed(folder, tmp_path / "run", **{"<b>bold</b>": lambda row: hostile if int(row["age"] or 0) > 60 else "$x$"})
+    endpoint = run.study.endpoints[-1]
+    os_alone = replace(run, study=run.study.model_copy(update={"endpoints": (endpoint,)}))
+    os_alone = replace(os_alone, predictions=run.predictions[run.predictions.endpoint == "os"])
+    written = report_files.write_report(os_alone, tmp_path / "report")
+    result = written.metrics.endpoints["os"].added_value  # type: ignore[union-attr]
+    assert "<b>bold</b>: <script>alert(1)</script> vs $x$" in analysed(result).both or "<b>bold</b>" in result.covariates
+    text = written.page.read_text(encoding="utf-8")
+    assert "Does the risk add to age and molecular markers?" in text
+    assert "<script>alert" not in text
     assert "<b>bold" not in text
-    assert "&lt;b&gt;bold&lt;/b&gt;" in text
+    assert of_ratio(analysed(result).both["risk"]) in seen(tmp_path / "report")
+    table = pd.read_csv(tmp_path / "report" / "tables" / "added_value.csv")
+    own = table[(table.regression == "both") & (table.column == "risk")].iloc[0]
+    assert own.value == analysed(result).both["risk"].value
+    assert (tmp_path / "report" / "figures" / "added_value_os.svg").exists()
 
 
-def test_the_command_writes_a_page_into_the_run(run: Path, capsys: pytest.CaptureFixture[str]):
-    pipeline.main(run, covariates="age, sex")
-    assert (run / "added_value" / "index.html").exists()
-    assert "adds to age and sex" in capsys.readouterr().out
-    pipeline.main(run, covariates="age", model="clinical")
-    assert (run / "added_value_clinical" / "index.html").exists()
+def test_a_ratio_that_is_hardly_known_stays_in_the_figure(measured: AddedValue):
+    ratio = analysed(measured).both["risk"].model_copy(update={"value": 2e3, "low": 1e-9, "high": 1e12})
+    wide = analysed(measured).model_copy(update={"both": {"risk": ratio}})
+    assert forest("vit", wide).axes
+    assert of_ratio(ratio) == "> 999 [0.00, > 999]"
 
 
-def test_a_marker_among_the_covariates_has_its_full_name(run: Path, tmp_path: Path):
-    found = find(asked(run, ["age", "mgmt"]))
-    assert "age and MGMT promoter methylation" in added_value_words.sentences(found)[0]
-    assert any("MGMT promoter methylation in" in said for said in added_value_words.left_out(found))
-    names = [row[0] for row in added_value_words.hazard_table(found).rows]
-    assert "MGMT promoter methylation: 1 vs 0" in names
-    text = added_value.write(found, tmp_path / "page").read_text()
-    assert "mgmt" not in re.sub(r'src="[^"]*"', "", text)
+def test_a_study_without_survival_has_no_such_key_and_reads_no_covariates(folder: Path, tmp_path: Path):
+    changed(folder, tmp_path / "run")
+    file = tmp_path / "run" / "study.toml"
+    file.write_text(file.read_text()[: file.read_text().index('[[endpoints]]\nname = "os"')])
+    run = reports.read(tmp_path / "run")
+    assert isinstance(run.covariates, pd.DataFrame)
+    assert run.covariates.empty
+    assert (
+        "added_value"
+        not in assembly.metrics(
+            replace(run, study=run.study.model_copy(update={"endpoints": run.study.endpoints[:1]}))
+        ).model_dump_json()
+    )
