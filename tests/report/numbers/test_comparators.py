@@ -396,10 +396,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     )
     assert terminal.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
-    assert (
-        f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of {who}"
-        in written
-    )
+    assert f"Transductive: a model was pretrained on scans of patients on whom it is judged: {who}" in written
     for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
         assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
 
