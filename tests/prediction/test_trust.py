@@ -60,7 +60,7 @@ def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_compu
     monkeypatch.setattr(assembly, "metrics", lambda run: computed)  # it takes seconds each time
     assert source == "computed"
     assert trust.reason(computed, "mgmt") is None, "planted"
-    assert "indistinguishable" in str(trust.reason(computed, "pten"))
+    assert "no evidence" in str(trust.reason(computed, "pten"))
     file = run / "report" / "metrics.json"
     file.parent.mkdir()
     marked = computed.model_copy(update={"study": "from the report"})
