@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
+from mri_vit.metrics.added_value import RISK
 from mri_vit.report.numbers import everything
 from mri_vit.report.numbers.maps import MODEL
 from mri_vit.report.numbers.pooled import Caveats
@@ -119,7 +119,10 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
 
 def with_verdict(measured: AddedValue) -> AddedValue:
     """What a risk adds, with its verdict and sentences."""
-    kind = model_verdict.of_added_value(measured.analysis, measured.adjusted_p.get("risk", math.nan))
+    analysis = measured.analysis
+    kind: Kind = "undefined"
+    if not isinstance(analysis, str):
+        kind = model_verdict.of_added_value(analysis.both[RISK].value, measured.adjusted_p["risk"])
     judged = measured.model_copy(update={"verdict_kind": kind})
     return judged.model_copy(update={"sentences": tuple(added_value_words.sentences(judged))})
 

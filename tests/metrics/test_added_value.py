@@ -10,22 +10,11 @@ import pytest
 from reproductions.null_studies import added_value as simulated
 from scipy.stats import binom, chi2
 
-from mri_vit.metrics.added_value import (
-    PRIOR_VARIANCE,
-    RISK,
-    WITH_PRIOR,
-    AddedValue,
-    NotEstimableError,
-    Patients,
-    RepeatScores,
-    added_value,
-    fit_cox,
-    out_of_fold,
-    standardised,
-)
+from mri_vit.metrics.added_value import RISK, AddedValue, Patients, RepeatScores, added_value, risk_given_covariates, standardised
 from mri_vit.metrics.bootstrap import distribution
 from mri_vit.metrics.concordance import harrell_c_within
 from mri_vit.metrics.delong import Z_95
+from mri_vit.metrics.stratified_cox import PRIOR_VARIANCE, WITH_PRIOR, NotEstimableError, fit_cox, out_of_fold
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.predictors import tabular
 
@@ -164,6 +153,16 @@ def test_the_interval_of_the_gain_is_that_of_a_jackknife_and_of_a_bootstrap_of_p
     )
     assert error == pytest.approx(jackknife, rel=0.03)
     assert error == pytest.approx(draws.std(ddof=1), rel=0.12)  # which 400 draws know to 4 %
+
+
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_the_risk_alone_is_tested_as_in_the_comparison(repeats: int):
+    patients = made(told=0.6)
+    patients = replace(
+        patients, repeats=[replace(scores, risk=scores.risk**k) for scores in patients.repeats for k in (1, 3)[:repeats]]
+    )
+    alone, full = risk_given_covariates(patients, ROOT_2), added_value(patients, ROOT_2)
+    assert (alone.hazard_ratio, alone.test) == (full.both[RISK], full.test)
 
 
 def test_repeats_are_averaged_and_allow_for_less():

@@ -13,12 +13,13 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.metrics.added_value import NotEstimableError, Patients, RepeatScores, added_value, dependent, standardised
+from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, risk_given_covariates, standardised
 from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.stratified_cox import NotEstimableError, dependent
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
 from mri_vit.report.reading.run import OWN, Run
-from mri_vit.report.schema.survival import AddedValue, CoxComparison
+from mri_vit.report.schema.survival import AddedValue, CoxComparison, RiskTest
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.models import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 
@@ -81,10 +82,10 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
     )
 
 
-def _attempt(table: pd.DataFrame, rows: pd.DataFrame, seed: int, inflation: float) -> CoxComparison | str:
-    """An analysis, or why there is none."""
+def _attempt(table: pd.DataFrame, rows: pd.DataFrame, seed: int, inflation: float) -> RiskTest | str:
+    """The test of another risk, or why there is none."""
     try:
-        return _analysis(_selected(table, rows, seed).patients, inflation)
+        return RiskTest.model_validate(asdict(risk_given_covariates(_selected(table, rows, seed).patients, inflation)))
     except NotEstimableError as error:
         return str(error)
 

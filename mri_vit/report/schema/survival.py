@@ -222,6 +222,13 @@ class CoxComparison(Part):
     gain_reverse: Estimate = Field(description="C of both less that of the risk")
 
 
+class RiskTest(Part):
+    """The risk, given the covariates: its part of a `CoxComparison`."""
+
+    hazard_ratio: CovariateRatio
+    test: LikelihoodRatio
+
+
 class AddedValue(Part):
     """Whether a model's risk adds to age, other clinical columns and molecular markers."""
 
@@ -232,10 +239,10 @@ class AddedValue(Part):
     left_out: dict[str, str] = Field(description="covariates that are not adjusted for, each with the reason")
     analysis: CoxComparison | str = Field(description="or why there is none, in words")
     adjusted_p: dict[Literal["risk", "covariates"], Number] = Field(description="of `test` and `reverse`, Holm's; else empty")
-    beside: dict[str, CoxComparison | str] = Field(
+    beside: dict[str, RiskTest | str] = Field(
         description="where the risk adds, the same with the risk of a control from scans among the covariates, by control"
     )
-    permuted: CoxComparison | str | None = Field(description="the same on permuted labels; null where none was run")
+    permuted: RiskTest | str | None = Field(description="the same on permuted labels; null where none was run")
     verdict_kind: Kind = Field(description="better: it adds; worse: a higher risk lives longer; undefined: no analysis")
     sentences: tuple[str, ...] = Field(description="the answer in words")
 

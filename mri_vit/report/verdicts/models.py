@@ -8,13 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mri_vit.crossval.alarm import suspicion
-from mri_vit.metrics.added_value import RISK
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.pooled import Caveats
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.comparison import Comparison, Kind
 from mri_vit.report.schema.metrics import Result
-from mri_vit.report.schema.survival import CoxComparison
 from mri_vit.settings.models import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
@@ -157,10 +155,8 @@ def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
     return frozenset(twice | (set(binary) if cells >= FEWEST_FOLDS and own == cells else set()))
 
 
-def of_added_value(analysis: CoxComparison | str, p: float) -> Kind:
-    """Whether a risk adds to covariates, by a likelihood-ratio test with this p, and as a risk does: a higher one dies sooner."""
-    if isinstance(analysis, str) or math.isnan(p):
-        return "undefined"
+def of_added_value(hazard_ratio: float, p: float) -> Kind:
+    """Whether a risk adds to covariates, by its likelihood-ratio test, and as a risk does: a higher one dies sooner."""
     if p > ALPHA:
         return "chance"
-    return "better" if analysis.both[RISK].value > 1 else "worse"
+    return "better" if hazard_ratio > 1 else "worse"

@@ -8,7 +8,7 @@ from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.schema.part import Estimate
-from mri_vit.report.schema.survival import AddedValue, CovariateRatio, CoxComparison, LikelihoodRatio
+from mri_vit.report.schema.survival import AddedValue, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.verdicts.models import of_added_value
 from mri_vit.report.words.notation import EXPLAINED, adjusted_p, change, ends, interval, listed, number, p_value, title
 
@@ -54,13 +54,13 @@ def _concordances(analysis: CoxComparison) -> str:
     )
 
 
-def _beside(control: str, attempt: CoxComparison | str) -> str:
+def _beside(control: str, attempt: RiskTest | str) -> str:
     risk = f"the risk of the control {control} ({EXPLAINED[control]})"
     if isinstance(attempt, str):
         return f"Adjusted for {risk} as well: not tested, because {attempt}."
-    numbers = f"hazard ratio {of_ratio(attempt.both[RISK])}, {p_value(attempt.test.p)}"
+    numbers = f"hazard ratio {of_ratio(attempt.hazard_ratio)}, {p_value(attempt.test.p)}"
     claims = {"better": "it still adds", "worse": "patients with a higher risk live longer"}
-    claim = claims.get(of_added_value(attempt, attempt.test.p), "there is no evidence that it adds")
+    claim = claims.get(of_added_value(attempt.hazard_ratio.value, attempt.test.p), "there is no evidence that it adds")
     return f"Adjusted for {risk} as well, {claim}: {numbers}."
 
 
@@ -92,11 +92,13 @@ def _changing(model: str, analysis: CoxComparison) -> str:
     return listed([f"{label(name, model)} ({adjusted_p(p)})" for name, p in changing]) if changing else ""
 
 
-def _permuted(attempt: CoxComparison | str) -> str:
+def _permuted(attempt: RiskTest | str) -> str:
     if isinstance(attempt, str):
         return f"The network trained on permuted labels could not be tested on them: {attempt}."
-    numbers = f"hazard ratio {of_ratio(attempt.both[RISK])}, {p_value(attempt.test.p)} ({p_value(attempt.test.given_p)} as given)"
-    adds = of_added_value(attempt, attempt.test.p) == "better"
+    numbers = (
+        f"hazard ratio {of_ratio(attempt.hazard_ratio)}, {p_value(attempt.test.p)} ({p_value(attempt.test.given_p)} as given)"
+    )
+    adds = of_added_value(attempt.hazard_ratio.value, attempt.test.p) == "better"
     claim = "adds to the covariates, which it should not" if adds else "adds nothing to the covariates, as expected"
     return f"The network trained on permuted labels, tested on them, {claim}: {numbers}."
 

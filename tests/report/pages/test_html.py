@@ -146,6 +146,8 @@ def test_every_number_measured_for_an_endpoint_stands_on_the_page(metrics, words
 def test_every_decimal_on_the_page_stands_in_metrics_json(metrics, words):
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
+    columns = " ".join(metrics["endpoints"]["os"]["added_value"]["analysis"]["both"])  # age, per 9.09 (SD)
+    known += [float(found) for found in re.findall(r"\d+\.\d+", columns)]
     shown = set(re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", words)) - {"0.5", f"{notation.SMALLEST_P:g}"}  # chance; "p <"
     assert len(shown) > 100
     for found in shown:
@@ -254,7 +256,7 @@ def test_the_fold_hash_is_that_of_the_file(run, words):
 
 
 def test_every_figure_is_on_the_page_and_beside_it_as_svg_and_png(home, page, metrics):
-    expected = {"forest", "auc_time_os", "brier_time_os", "subgroups_os_vit"}
+    expected = {"forest", "auc_time_os", "brier_time_os", "added_value_os", "subgroups_os_vit"}
     expected |= {f"calibration_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["calibration_at"]}
     expected |= {f"decision_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["decision_at"]}
     expected |= {f"km_os_{model}" for model in ("vit", *CONTROLS)}

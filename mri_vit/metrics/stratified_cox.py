@@ -1,0 +1,179 @@
+"""Stratified Cox regressions of several columns: patients in; coefficients, likelihood and out-of-fold predictors out.
+
+n is the number of patients, k that of columns. Times are in days; died is False for a patient censored at that time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+from lifelines import CoxPHFitter
+from lifelines.exceptions import ConvergenceError, ConvergenceWarning
+from lifelines.statistics import proportional_hazard_test
+
+COLLINEAR_COLUMN = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
+LARGEST_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
+PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation, out of fold: that of the control on clinical columns
+DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
+TO_THE_TOP = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
+WITH_PRIOR = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
+
+Days = Float[np.ndarray, " n"]
+Died = Bool[np.ndarray, " n"]
+Stratum = Int[np.ndarray, " n"]
+
+
+class NotEstimableError(ValueError):
+    """These patients cannot tell what the risk adds; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoxFit:
+    """A Cox regression: partial log likelihood, and of each column the log hazard ratio, its variance and `proportional_p`.
+
+    The last is the p of the two-sided score test of Schoenfeld's residuals against the Kaplan-Meier time.
+    """
+
+    log_likelihood: float
+    coefficient: Float[np.ndarray, " k"]
+    variance: Float[np.ndarray, " k"]
+    proportional_p: Float[np.ndarray, " k"]
+
+
+def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> CoxFit:
+    """Fit log hazards that are linear in the columns, each stratum with a baseline hazard of its own.
+
+    Formula: Efron's partial likelihood, the sum of the strata's.
+    Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
+
+    Raises
+    ------
+    NotEstimableError that names the column without a finite hazard ratio.
+    """
+    for name, column in columns.items():
+        _refuse_separation(str(name), days, died, column.to_numpy(float), stratum)
+    x = columns.to_numpy(float)
+    fitted = _at_the_top(days, died, x, stratum)
+    errors = fitted.standard_errors_.to_numpy(float) if fitted else np.full(x.shape[1], np.nan)
+    unbounded = np.flatnonzero(~(errors * x.std(axis=0) < LARGEST_ERROR))
+    if fitted is None or len(unbounded):
+        named = ", ".join(str(columns.columns[column]) for column in unbounded)
+        raise NotEstimableError(
+            f"the Cox regression on {', '.join(map(str, columns))} has no finite hazard ratio for {named} "
+            f"({int(died.sum())} deaths among {len(died)} patients): together the columns separate those who died, or depend on "
+            "each other"
+        )
+    with np.errstate(all="ignore"):
+        test = proportional_hazard_test(fitted, _table(days, died, x, stratum), time_transform="km")
+    proportional_p = np.ravel(test.p_value).astype(float)
+    return CoxFit(float(fitted.log_likelihood_), fitted.params_.to_numpy(float), errors**2, proportional_p)
+
+
+def out_of_fold(
+    days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: Stratum, fold: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Each patient's linear predictor by coefficients of the patients of the other folds; 0 where none of these died.
+
+    A coefficient per standard deviation has the prior of the control on clinical columns, so that few deaths do no harm. A column
+    that does not vary among the other patients is not used.
+    """
+    predicted = np.zeros(len(days))
+    for name in np.unique(fold):
+        test = fold == name
+        train = ~test
+        varying = columns[train].std(axis=0) > 0
+        if not varying.any() or not died[train].any():
+            continue
+        table = _table(days[train], died[train], columns[train][:, varying], stratum[train])
+        penalty = 1 / (PRIOR_VARIANCE * int(train.sum()))  # lifelines divides the likelihood by n
+        fitted = _fitted(CoxPHFitter(penalizer=penalty), table, WITH_PRIOR)
+        if fitted is None:
+            raise NotEstimableError(f"the Cox regression without fold {name + 1} did not converge")
+        predicted[test] = columns[test][:, varying] @ fitted.params_.to_numpy(float)
+    return predicted
+
+
+def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str]:
+    """Columns that a stratified regression cannot tell from others, each with what is wrong with it.
+
+    A column is constant within every stratum, or a linear combination of those before it there, in any repeat's `strata`.
+    """
+    wrong: dict[str, str] = {}
+    for stratum in strata:
+        axes: list[Float[np.ndarray, " n"]] = []  # orthogonal, of length 1
+        for name, column in columns.items():
+            values = column.to_numpy(float)
+            values = values - pd.Series(values).groupby(stratum).transform("mean").to_numpy()
+            size = float(values @ values)
+            if size <= COLLINEAR_COLUMN * max(1.0, float((column**2).sum())):
+                wrong.setdefault(str(name), "does not vary within a fold")
+                continue
+            for _ in range(2):  # once more, against rounding
+                for axis in axes:
+                    values = values - (values @ axis) * axis
+            rest = float(values @ values)
+            if rest <= COLLINEAR_COLUMN * size:
+                wrong.setdefault(str(name), "follows from the other covariates")
+            else:
+                axes.append(values / np.sqrt(rest))
+    return wrong
+
+
+def _table(days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: Stratum) -> pd.DataFrame:
+    table = pd.DataFrame(columns).add_prefix("x")
+    return table.assign(**{DAYS: days, DIED: died, STRATUM: stratum})
+
+
+def _at_the_top(days: Days, died: Died, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxPHFitter | None:
+    """The regression where its likelihood is highest; None where it has no such place.
+
+    Where columns nearly depend on each other, lifelines gives up on the way and hands out what it has. So it climbs along
+    directions that do not (the likelihood is the same), and then starts at the end in the columns themselves.
+    """
+    centred = x - pd.DataFrame(x).groupby(stratum).transform("mean").to_numpy()
+    triangle = np.linalg.qr(centred, mode="r")
+    size = np.abs(np.diag(triangle))
+    if len(centred) < x.shape[1] or not (size**2 > COLLINEAR_COLUMN * (centred**2).sum(axis=0)).all():
+        return None
+    directions = np.linalg.inv(triangle) * np.sqrt(len(x))
+    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), TO_THE_TOP)
+    if climbed is None:
+        return None
+    top = directions @ climbed.params_.to_numpy(float)
+    start = top * x.std(axis=0, ddof=1)  # per its own deviation
+    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), TO_THE_TOP, start)
+
+
+def _fitted(
+    regression: CoxPHFitter, table: pd.DataFrame, options: dict[str, float], start: Float[np.ndarray, " k"] | None = None
+) -> CoxPHFitter | None:
+    """The regression, fitted; None where it does not converge, of which lifelines may do no more than warn."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of slow convergence; who asks looks at the errors
+        warnings.filterwarnings("error", message="Newton-Raphson")
+        try:
+            return regression.fit(table, DAYS, DIED, strata=[STRATUM], fit_options=options, initial_point=start)
+        except (ConvergenceError, ConvergenceWarning, np.linalg.LinAlgError):
+            return None
+
+
+def _refuse_separation(name: str, days: Days, died: Died, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
+    """Raise NotEstimableError unless a death had a lower x than a patient then at risk in the stratum, and one had a higher."""
+    above = below = False
+    for label in np.unique(stratum):
+        order = np.flatnonzero(stratum == label)
+        order = order[np.argsort(-days[order], kind="stable")]  # the longest first: those at risk are a beginning
+        last = np.searchsorted(-days[order], -days[order], side="right") - 1  # patients of equal days are at risk together
+        highest, lowest = np.maximum.accumulate(x[order])[last], np.minimum.accumulate(x[order])[last]
+        above = above or bool((highest > x[order])[died[order]].any())
+        below = below or bool((lowest < x[order])[died[order]].any())
+    if not (above and below):
+        raise NotEstimableError(
+            f"{name}: at every death the patient had the {'lowest' if above else 'highest'} value of those at risk in the fold, "
+            "so that its hazard ratio has no finite estimate"
+        )
