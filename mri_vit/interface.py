@@ -292,6 +292,6 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import printed  # here, because matplotlib takes seconds
+    from mri_vit.report.pages import terminal  # here, because matplotlib takes seconds
 
-    return printed.table_report(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))
+    return terminal.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))

@@ -27,8 +27,8 @@ from mri_vit.prepare import prepared
 from mri_vit.prepare.cohort import Excluded
 from mri_vit.qc import check as quality
 from mri_vit.qc.check import Looked
-from mri_vit.report.pages import html
-from mri_vit.report.pages.printed import report
+from mri_vit.report.pages import report_files
+from mri_vit.report.pages.terminal import report_run
 from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, progress, say, stop_clocks
@@ -51,7 +51,7 @@ def run(study: Study, console: Console) -> int:
         divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
-        return ended(excluded, report(folder, console))
+        return ended(excluded, report_run(folder, console))
 
 
 def _device(study: Study) -> str:
@@ -62,7 +62,7 @@ def _device(study: Study) -> str:
     return f"networks are trained on {several}{run_folder.device()}"
 
 
-def ended(excluded: Excluded, written: html.Written) -> int:
+def ended(excluded: Excluded, written: report_files.Written) -> int:
     """The exit code of a whole run: 1 where a verdict differs from what a made-up cohort holds, 3 where patients are excluded."""
     if not all(one.as_expected for one in written.metrics.planted.values()):
         return 1

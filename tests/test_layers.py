@@ -24,7 +24,7 @@ OFFENDERS = (  # (importer, imported): each passed the contracts of versions bef
     ("mri_vit.data.volume", "mri_vit.synthetic.phantom"),
     ("mri_vit.crossval.comparators", "mri_vit.cli"),
     ("mri_vit.explain.methods.rollout", "mri_vit.explain.inspection.inspect_network"),
-    ("mri_vit.report.figures.panels", "mri_vit.report.pages.html"),
+    ("mri_vit.report.figures.panels", "mri_vit.report.pages.report_files"),
 )
 
 

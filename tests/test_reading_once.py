@@ -17,7 +17,7 @@ from mri_vit.data import cohort, frozen
 from mri_vit.data.cohort import Patient
 from mri_vit.prepare import cohort as preparing
 from mri_vit.report.figures import gallery
-from mri_vit.report.pages import front, patients, printed
+from mri_vit.report.pages import front_page, patient_pages, terminal
 from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
@@ -41,9 +41,9 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
         return []
 
     monkeypatch.setattr(preparing, "prepare_cohort", prepare)
-    monkeypatch.setattr(front, "page", lambda *_: "")
-    monkeypatch.setattr(patients, "write", lambda *_: None)  # the prepared scans are made up
-    monkeypatch.setattr(gallery, "of_report", lambda *_: [])  # pictures take seconds
+    monkeypatch.setattr(front_page, "front_page", lambda *_: "")
+    monkeypatch.setattr(patient_pages, "write_patient_pages", lambda *_: None)  # the prepared scans are made up
+    monkeypatch.setattr(gallery, "report_figures", lambda *_: [])  # pictures take seconds
     return study
 
 
@@ -66,7 +66,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
 
 def test_a_run_reads_the_cohort_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(integrity, "read_json")
-    shown = count(printed, "show")
+    shown = count(terminal, "show")
     stages.run(prepared, Console(quiet=True))
     assert (len(read), len(made), len(loaded)) == (1, 2, 0)
     assert not [file for file, *_ in parsed if file.name == "metrics.json"]

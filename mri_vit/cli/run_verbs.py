@@ -91,15 +91,15 @@ def report(
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import printed
+    from mri_vit.report.pages import terminal
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
-            printed.report(folder, Console(), patient_pages)
+            terminal.report_run(folder, Console(), patient_pages)
     elif predictions and not study and set(overrides) == {"cohort", "output"}:
-        printed.table_report(
+        terminal.report_table(
             predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
         )
     else:

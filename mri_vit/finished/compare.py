@@ -19,13 +19,12 @@ from mri_vit.finished import comparison_document, comparison_numbers, paired_run
 from mri_vit.finished.comparison_document import SCHEMA, Compared, Comparison, EndpointCompared, Folds, Side
 from mri_vit.finished.paired_runs import Rows, Runs
 from mri_vit.report.figures import panels
-from mri_vit.report.figures.panels import DASHED, Row, Scale
+from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.figures.pictures import data_url
 from mri_vit.report.numbers import comparators
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
-from mri_vit.report.words.notation import change, title, with_sign
-from mri_vit.report.words.wording import counted, listed
+from mri_vit.report.words.notation import change, counted, listed, title, with_sign
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import refuse_link, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
@@ -41,7 +40,7 @@ MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys that the record has
 NAMED = 40  # patients of one run alone whose ids stand on the page; the record has them all
 LETTERS = 18  # of a label beside the axis
 REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
-Groups = Sequence[tuple[str, Sequence[Row]]]
+Groups = Sequence[tuple[str, Sequence[ForestRow]]]
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
 
 
@@ -202,7 +201,7 @@ def forest(groups: Groups) -> Figure:
     """The difference of each model's figure, A less B, by endpoint; a filled mark is a difference by the page's rules."""
     reach = _reach([row for _, rows in groups for row in rows])
     ticks = [(at, _tick(at)) for at in (-reach, 0.0, reach)]
-    return panels.forest(groups, "← B better      A better →", Scale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
+    return panels.forest(groups, "← B better      A better →", ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
 
 
 def patient_groups(endpoints: Mapping[str, EndpointCompared]) -> Groups:
@@ -230,7 +229,7 @@ def _tick(value: float) -> str:
     return with_sign(value).rstrip("0").rstrip(".") if value else "0"
 
 
-def _rows(found: EndpointCompared) -> list[Row]:
+def _rows(found: EndpointCompared) -> list[ForestRow]:
     """The own model, and of the others that a report shows those whose predictions differ."""
     candidates = comparators.shown([model for model in found.models if is_candidate(model)])
     shown = {
@@ -241,16 +240,18 @@ def _rows(found: EndpointCompared) -> list[Row]:
     return [_row(model, shown[model], stroke) for model, stroke in panels.drawn(shown)]
 
 
-def _row(model: str, one: Compared, stroke: panels.Stroke) -> Row:
+def _row(model: str, one: Compared, stroke: panels.Stroke) -> ForestRow:
     label = model if len(model) <= LETTERS else f"{model[: LETTERS - 1]}…"
     if one.kind in ("same", "undefined"):  # nothing was tested
         text = "same predictions" if one.kind == "same" else "not compared"
-        return Row(label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False)
+        return ForestRow(
+            label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False
+        )
     text = change(one.difference, one.low, one.high)
-    return Row(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
+    return ForestRow(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
 
 
-def _reach(rows: Sequence[Row]) -> float:
+def _reach(rows: Sequence[ForestRow]) -> float:
     """How far the axis goes, so that nothing lies outside."""
     ends = [abs(end) for row in rows for end in (row.value, row.low, row.high) if not math.isnan(end)]
     return next((reach for reach in REACHES if reach >= max(ends, default=0.0)), max(ends, default=0.0))

@@ -23,8 +23,7 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.run import Design
 from mri_vit.report.verdicts.models import FEWEST
-from mri_vit.report.words.notation import adjusted_p, is_defined, number, p_value, with_sign
-from mri_vit.report.words.wording import counted
+from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
 

@@ -20,10 +20,10 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import added_value as added_value_words
-from mri_vit.report.words import cards, elsewhere, map_verdicts, published, recipes, verdicts
 from mri_vit.report.words import caveats as caveat_words
-from mri_vit.report.words import comparators as comparator_words
-from mri_vit.report.words import failures as failure_words
+from mri_vit.report.words import caveats as elsewhere
+from mri_vit.report.words import map_sentences, model_verdicts, networks, patients
+from mri_vit.report.words import model_verdicts as comparator_words
 from mri_vit.settings.schema import Study
 
 
@@ -39,12 +39,12 @@ def metrics(run: Run) -> Metrics:
         judged = model_verdict.of_endpoint(endpoint.models, measured.caveats[name], name in leaking, told)
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
         if first := next((model for model in found.shown if model in endpoint.models), None):
-            found_cards[name] = cards.card(first, endpoint.models[first], judged[first])
+            found_cards[name] = model_verdicts.card(first, endpoint.models[first], judged[first])
     scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.taught)
     return found.model_copy(
         update={
-            "contenders": tuple(recipes.described(one, run.study, run.recipes) for one in found.contenders),
-            "rules": tuple(verdicts.rules()),
+            "contenders": tuple(networks.described_contender(one, run.study, run.recipes) for one in found.contenders),
+            "rules": tuple(model_verdicts.verdict_rules()),
             "endpoints": endpoints,
             "cards": found_cards,
             "failures": {name: _failures(one, endpoints[name]) for name, one in found.failures.items()},
@@ -77,7 +77,7 @@ def _endpoint(
     return endpoint.model_copy(
         update={
             **({"added_value": with_verdict(added)} if added else {}),
-            "published": published.figures(name),
+            "published": caveat_words.published_figures(name),
             "models": {
                 model: _result(result, judged[model], caveats[model], run.notes, run.design)
                 for model, result in endpoint.models.items()
@@ -92,15 +92,15 @@ def _endpoint(
 
 def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[str, str], design: Design) -> Result:
     said = {
-        "verdict": verdicts.sentence(result, verdict, notes),
+        "verdict": model_verdicts.verdict_sentence(result, verdict, notes),
         "verdict_kind": verdict.kind,
-        "too_good": verdicts.too_good(verdict),
+        "too_good": model_verdicts.too_good(verdict),
     }
     if isinstance(result, BinaryResult):
         label = {"label": caveat_words.RECALIBRATED}
         return result.model_copy(
             update={
-                "remark": caveat_words.remark("AUC", caveats, result.n),
+                "remark": caveat_words.score_remark("AUC", caveats, result.n),
                 "not_probability": caveat_words.not_probability(caveats, result.n),
                 "recalibrated": result.recalibrated and result.recalibrated.model_copy(update=label),
                 **said,
@@ -108,8 +108,8 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
         )
     return result.model_copy(
         update={
-            "remark": caveat_words.remark("C", caveats, result.n),
-            "cutoffs": caveat_words.cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
+            "remark": caveat_words.score_remark("C", caveats, result.n),
+            "cutoffs": caveat_words.risk_group_cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
             **said,
         }
     )
@@ -127,7 +127,7 @@ def with_verdict(measured: AddedValue) -> AddedValue:
 
 def _failures(found: Failures, endpoint: BinaryEndpoint | SurvivalEndpoint) -> Failures:
     verdict = endpoint.models[found.model].verdict_kind
-    return found.model_copy(update={"sentence": failure_words.sentence(found, verdict)})
+    return found.model_copy(update={"sentence": patients.failures_sentence(found, verdict)})
 
 
 def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]) -> dict[str, Planted]:
@@ -146,7 +146,9 @@ def site_probes(found: SiteProbe) -> SiteProbe:
     judged = {
         model: probe.model_copy(update={"warning": model_verdict.tells_site(probe)}) for model, probe in found.models.items()
     }
-    said = {model: probe.model_copy(update={"sentence": caveat_words.site_probe(probe)}) for model, probe in judged.items()}
+    said = {
+        model: probe.model_copy(update={"sentence": caveat_words.site_probe_sentence(probe)}) for model, probe in judged.items()
+    }
     return found.model_copy(update={"models": said})
 
 
@@ -173,7 +175,7 @@ def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind], taught: bool
     `taught` says whether masks taught it where tumours are.
     """
     endpoints = {name: _endpoint_maps(name, endpoint, predicted[name], taught) for name, endpoint in found.endpoints.items()}
-    return found.model_copy(update={"rules": tuple(map_verdicts.rules()), "endpoints": endpoints})
+    return found.model_copy(update={"rules": tuple(map_sentences.map_rules()), "endpoints": endpoints})
 
 
 def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, taught: bool) -> EndpointMaps:
@@ -181,12 +183,12 @@ def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, taught: bool
     for method, result in found.methods.items():
         answers = map_verdict.of_method(result, predicted)
         said = {
-            "verdict": map_verdicts.sentence(result, answers, name, predicted, taught),
-            "checks": map_verdicts.checks(result, answers, taught),
+            "verdict": map_sentences.map_verdict_sentence(result, answers, name, predicted, taught),
+            "checks": map_sentences.map_checks(result, answers, taught),
             "verdict_kind": answers.kind,
         }
         methods[method] = result.model_copy(update=said)
-    no_finding = None if predicted == "better" else map_verdicts.no_finding(name, predicted)
+    no_finding = None if predicted == "better" else map_sentences.no_finding(name, predicted)
     return found.model_copy(update={"predicted": predicted, "no_finding": no_finding, "taught": taught, "methods": methods})
 
 

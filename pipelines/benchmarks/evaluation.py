@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 from benchmarks.report import make
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.delong import delong_interval
-from mri_vit.report.pages import html
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading.run import run_from_tables
 from mri_vit.run import files
 from mri_vit.settings.recipe import CLINICAL, VIT, VOLUME
@@ -60,7 +60,7 @@ def reported(folder: Path) -> Callable[[], Any]:
 
     def run() -> None:
         home = folder / files.REPORT
-        page = html.write(run_from_tables(folder / files.PREDICTIONS, folder / files.COHORT, home), home).page
+        page = report_files.write_report(run_from_tables(folder / files.PREDICTIONS, folder / files.COHORT, home), home).page
         print(f"page of {page.stat().st_size / 1e6:.1f} MB")
 
     return run

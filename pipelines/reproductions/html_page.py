@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from mri_vit import style
 from mri_vit.report.figures import pictures
-from mri_vit.report.pages import tables
+from mri_vit.report.pages import csv_tables
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
 from mri_vit.style import to_bytes
@@ -92,7 +92,7 @@ def write(page: Page, folder: Path) -> Path:
             write_bytes(to_bytes(picture.drawn, kind), folder / f"{picture.name}.{kind}")
         drawn[picture.name] = pictures.data_url((folder / f"{picture.name}.svg").read_bytes(), "image/svg+xml")
     for name, table in page.numbers.items():
-        write_bytes(tables.to_csv(table).encode(), folder / f"{name}.csv")
+        write_bytes(csv_tables.to_csv(table).encode(), folder / f"{name}.csv")
     template = environment(Path(__file__).parent, tied=notation.tied).get_template("page.html")
     html = template.render(page=page, drawn=drawn, files=[f"{name}.csv" for name in page.numbers])
     write_bytes(html.encode(), folder / "index.html")

@@ -13,7 +13,7 @@ from mri_vit.finished.predict import _beginning
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of
-from mri_vit.report.words import recipes
+from mri_vit.report.words import networks
 from mri_vit.settings.recipe import SLICES
 from mri_vit.settings.schema import Comparator, Study
 from mri_vit.settings.sections import Controls
@@ -47,9 +47,9 @@ def test_the_file_that_slices_reads_has_a_licence_as_well(tiny: Study):
 
 def test_the_report_and_a_prediction_state_the_licence(tiny: Study):
     stated = starting(tiny, weights=Path("/of/somebody/b16.npz"), weights_licence="CC-BY-NC-4.0")
-    assert recipes.beginning(stated) == "started from the weights of b16.npz (licence CC-BY-NC-4.0)"
+    assert networks.weights_origin(stated) == "started from the weights of b16.npz (licence CC-BY-NC-4.0)"
     pretrained = stated.model_copy(update={"pretrain": stated.pretrain.model_copy(update={"method": "mae"})})
-    assert recipes.beginning(pretrained).endswith("it started from the weights of b16.npz (licence CC-BY-NC-4.0)")
+    assert networks.weights_origin(pretrained).endswith("it started from the weights of b16.npz (licence CC-BY-NC-4.0)")
     for study, told in (
         (stated, "licence CC-BY-NC-4.0; b16.npz: the licence"),
         (starting(tiny, weights=Path("x.pt")), "licence not stated"),

@@ -20,7 +20,7 @@ from mri_vit.errors import UsageError
 from mri_vit.prepare import cohort as preparing
 from mri_vit.qc import check
 from mri_vit.qc.check import Decision
-from mri_vit.report.pages import tables
+from mri_vit.report.pages import csv_tables
 
 
 def book(path: Path, *rows: list[Any], **formats: str) -> Path:
@@ -210,7 +210,7 @@ def test_every_table_of_a_run_keeps_text_from_being_a_formula(tmp_path: Path):
         preparing.table([{"patient": "a", "file": evil, "reason": evil}]),
         check.dump_decisions([Decision("a", True, evil, evil)]),
         predictions.dumps(of_session),
-        tables.to_csv(pd.DataFrame([{"patient": "a", "reason": evil, "score": -1.5}])).encode(),
+        csv_tables.to_csv(pd.DataFrame([{"patient": "a", "reason": evil, "score": -1.5}])).encode(),
     ]
     for content in written:
         rows = list(csv.reader(content.decode().splitlines()))[1:]

@@ -16,7 +16,7 @@ from whole_road import mri_vit
 
 from mri_vit.data import cohort, frozen
 from mri_vit.explain.inspection.inspect_network import LearnedResults
-from mri_vit.report.pages import html
+from mri_vit.report.pages import report_files
 from mri_vit.run import files
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
@@ -145,8 +145,10 @@ def undrawn(monkeypatch) -> None:
     """Pages are read for and not drawn, which takes seconds."""
     monkeypatch.setattr("mri_vit.explain.inspection.inspect_network.write_page", lambda _, output, *__: output)
     monkeypatch.setattr("mri_vit.explain.inspection.inspect_network.measure_learned", lambda *_: LearnedResults())
-    monkeypatch.setattr("mri_vit.report.pages.html.write", lambda _, home, __: html.Written(home, filled({})))
-    monkeypatch.setattr("mri_vit.report.pages.printed.show", lambda *_: None)
+    monkeypatch.setattr(
+        "mri_vit.report.pages.report_files.write_report", lambda _, home, __: report_files.Written(home, filled({}))
+    )
+    monkeypatch.setattr("mri_vit.report.pages.terminal.print_results", lambda *_: None)
 
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):

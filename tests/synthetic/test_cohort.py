@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 
 from mri_vit import study
 from mri_vit.errors import UsageError
-from mri_vit.report.words.verdicts import LEAK
+from mri_vit.report.words.model_verdicts import LEAK
 from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema

@@ -12,39 +12,38 @@ from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
 from mri_vit.metrics import survival
-from mri_vit.report.figures import curves, panels
-from mri_vit.report.figures import maps as map_figures
-from mri_vit.report.figures import survival as survival_figures
-from mri_vit.report.figures.panels import Row
+from mri_vit.report.figures import endpoint_curves, map_figures, panels
+from mri_vit.report.figures import endpoint_curves as survival_figures
+from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, BinarySubgroup
 from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult, SurvivalSubgroup
-from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title, visible
+from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
+from mri_vit.report.words.run_facts import visible
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
 
-LETTERS = 22  # of a label beside the axis, at 8.5 points
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 FLAGS = {"binary": "positive", "survival": "died"}
 
 Result = BinaryResult | SurvivalResult
 
 
-def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
+def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
     """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
-    few = {name: visible(metrics, endpoint.models) for name, endpoint in metrics.endpoints.items()}
-    lines = [(title(name), _models(models)) for name, models in few.items() if models]
+    shown = {name: visible(metrics, endpoint.models) for name, endpoint in metrics.endpoints.items()}
+    lines = [(title(name), _models(models)) for name, models in shown.items() if models]
     if lines:
         yield "forest", panels.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
     for endpoint in run.study.endpoints:
-        if not few[endpoint.name]:
+        if not shown[endpoint.name]:
             continue
         found = metrics.endpoints[endpoint.name]
-        measured = found.model_copy(update={"models": few[endpoint.name]})
+        measured = found.model_copy(update={"models": shown[endpoint.name]})
         if rows := _every_model(metrics, endpoint.name):
             yield (
                 file_name("contenders", endpoint.name),
@@ -61,7 +60,7 @@ def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[t
         yield from _maps(metrics.map_scores)
 
 
-def survivors(run: Run, metrics: Metrics) -> pd.DataFrame:
+def risk_group_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
     """Kaplan–Meier curves of the risk groups of the models shown: endpoint, model, group, days, survival, low, high, censored."""
     parts = [
         _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
@@ -79,20 +78,20 @@ def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> 
     rows = rows[rows.high == high]
     if not len(rows):
         return pd.DataFrame({"days": [], "survival": [], "low": [], "high": [], "censored": []})
-    found = survival.kaplan_meier(judged.floats(rows.time_days), judged.flags(rows.event), group)
-    share, band = found.survival_function_, found.confidence_interval_survival_function_
+    fitted = survival.kaplan_meier(judged.floats(rows.time_days), judged.flags(rows.event), group)
+    share, band = fitted.survival_function_, fitted.confidence_interval_survival_function_
     return pd.DataFrame(
         {
             "days": share.index.to_numpy(float),
             "survival": share.iloc[:, 0].to_numpy(float),
             "low": band.iloc[:, 0].to_numpy(float),
             "high": band.iloc[:, 1].to_numpy(float),
-            "censored": found.event_table.censored.to_numpy(int),
+            "censored": fitted.event_table.censored.to_numpy(int),
         }
     )
 
 
-def _every_model(metrics: Metrics, name: str) -> list[Row]:
+def _every_model(metrics: Metrics, name: str) -> list[ForestRow]:
     """A row per candidate where the other figures do not show them all; those that they show keep their colour."""
     if len(metrics.contenders) == len(metrics.shown):
         return []
@@ -101,7 +100,7 @@ def _every_model(metrics: Metrics, name: str) -> list[Row]:
     return [row if model in metrics.shown else replace(row, stroke=panels.PLAIN) for model, row in rows]
 
 
-def _models(models: Mapping[str, Result]) -> list[Row]:
+def _models(models: Mapping[str, Result]) -> list[ForestRow]:
     """A row per model, filled where it differs from chance by its verdict."""
     rows = []
     for model, stroke in panels.drawn(models):
@@ -113,31 +112,35 @@ def _models(models: Mapping[str, Result]) -> list[Row]:
     return rows
 
 
-def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> Row:
+def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> ForestRow:
     """A row whose mark is filled where the interval leaves out chance."""
     value, low, high = ends.value, ends.low, ends.high
-    return Row(_short(label), f"{measure} {interval(ends, n)}".strip(), value, low, high, stroke, filled=low > 0.5 or high < 0.5)
+    text, differs = f"{measure} {interval(ends, n)}".strip(), low > 0.5 or high < 0.5
+    return ForestRow(panels.shortened(label), text, value, low, high, stroke, filled=differs)
 
 
 def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str, Figure]]:
     models = measured.models
     for model, result in models.items():
-        yield file_name("roc", name, model), curves.roc(_fold_curves(run, name, model), result.roc)
+        yield file_name("roc", name, model), endpoint_curves.roc(_fold_curves(run, name, model), result.roc)
     candidates = {model: result for model, result in models.items() if is_candidate(model)}
     if len(candidates) > 1:
-        yield file_name("roc", name), curves.pooled_roc(candidates)
+        yield file_name("roc", name), endpoint_curves.pooled_roc(candidates)
     if models:
         # Nobody is known where the shuffled control alone predicted the endpoint: its labels are nobody's.
         prevalence = measured.positive / measured.known if measured.known else math.nan
-        yield file_name("precision_recall", name), curves.precision_recall(models, prevalence)
+        yield file_name("precision_recall", name), endpoint_curves.precision_recall(models, prevalence)
     if calibrated := {model: result.calibration.bins for model, result in models.items() if result.calibration}:
-        yield file_name("calibration", name), curves.calibration(calibrated)
+        yield file_name("calibration", name), endpoint_curves.calibration(calibrated)
     if useful := {model: result.net_benefit for model, result in models.items() if result.net_benefit}:
         bands = {model: band for model in useful if (band := models[model].net_benefit_band)}
-        yield file_name("decision", name), curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all, bands)
+        yield (
+            file_name("decision", name),
+            endpoint_curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all, bands),
+        )
     if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
         shown = {model: bins for model, bins in refitted.items() if is_candidate(model)} or refitted
-        yield file_name("recalibration", name), curves.calibration(shown)
+        yield file_name("recalibration", name), endpoint_curves.calibration(shown)
 
 
 def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
@@ -151,36 +154,36 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
         yield file_name("brier_time", name), survival_figures.brier_over_time(curved)
     for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
         groups = {model: at.groups for model, result in models.items() for at in result.calibration_at if at.days == days}
-        yield file_name("calibration", name, str(days)), survival_figures.calibration(groups, days)
+        yield file_name("calibration", name, str(days)), endpoint_curves.survival_calibration(groups, days)
     for days in sorted({at.days for result in models.values() for at in result.decision_at}):
-        found = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
-        benefits = {model: at.net_benefit for model, at in found.items()}
-        of_all = next(iter(found.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
-        bands = {model: at.net_benefit_band for model, at in found.items()}
-        yield file_name("decision", name, str(days)), curves.net_benefit(benefits, measured.thresholds, of_all, bands)
+        decided = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
+        benefits = {model: at.net_benefit for model, at in decided.items()}
+        of_all = next(iter(decided.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
+        bands = {model: at.net_benefit_band for model, at in decided.items()}
+        yield file_name("decision", name, str(days)), endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands)
     if (added := measured.added_value) and not isinstance(added.analysis, str):
-        yield file_name("added_value", name), survival_figures.added_value(added.model, added.analysis)
+        yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis)
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:
     """A forest per candidate: everybody first, then a heading per column with its levels below."""
     styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
-        whole, found = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
-        groups = [(model, [_row("everybody", symbol(whole), whole.estimate, whole.n, styles[model])])]
+        overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
+        groups = [(model, [_row("all patients", symbol(overall), overall.estimate, overall.n, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
-            groups.append((column, [_level(sub, styles[model]) for sub in found if sub.column == column]))
-        measure = f"{symbol(whole)}, 95 % interval (patients, {flag})"
+            groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
+        measure = f"{symbol(overall)}, 95 % interval (patients, {flag})"
         yield file_name("subgroups", name, model), panels.forest(groups, measure)
 
 
-def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> Row:
+def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> ForestRow:
     marked = sub.positive if isinstance(sub, BinarySubgroup) else sub.events
     row = _row("", "", sub, sub.n, stroke)
-    return replace(row, label=f"{_short(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
+    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
 
 
-def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[Row]]]:
+def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
     """Of an external evaluation: each model's internal estimate above its external one."""
     models = metrics.endpoints[name].models
     styles = panels.strokes(list(models))
@@ -201,27 +204,23 @@ def _maps(scored: MapEvaluation) -> Iterator[tuple[str, Figure]]:
         if not endpoint.no_finding and endpoint.with_tumour
     ]
     if claimed:
-        yield "map_tumour", map_figures.tumour(claimed)
+        yield "map_tumour", map_figures.tumour_overlap(claimed)
     for name, endpoint in scored.endpoints.items():
         if endpoint.curves["deletion"].orders:
-            yield file_name("map_curves", name), map_figures.curves(endpoint.curves)
+            yield file_name("map_curves", name), map_figures.deletion_insertion(endpoint.curves)
         if any(result.cascade for result in endpoint.methods.values()):
-            yield file_name("map_cascade", name), map_figures.cascade(endpoint.methods)
+            yield file_name("map_cascade", name), map_figures.randomisation_cascade(endpoint.methods)
         if endpoint.agreement:
-            yield file_name("map_agreement", name), map_figures.agreement(list(endpoint.methods), endpoint.agreement)
+            yield file_name("map_agreement", name), map_figures.method_agreement(list(endpoint.methods), endpoint.agreement)
 
 
-def _fold_curves(run: Run, name: str, model: str) -> list[curves.Curve]:
+def _fold_curves(run: Run, name: str, model: str) -> list[endpoint_curves.Curve]:
     """The ROC curve of every fold that holds both classes, from the scores of its own model."""
     endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.name == name)
     rows = judged.known_rows(run, endpoint, model)
-    found = []
+    found_curves = []
     for _, fold in rows.groupby(["repeat", "fold"]):
         if fold.truth.nunique() == 2:
             false_positives, true_positives, _ = roc_curve(fold.truth, fold.score)
-            found.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
-    return found
-
-
-def _short(label: str, letters: int = LETTERS) -> str:
-    return label if len(label) <= letters else f"{label[: letters - 1]}…"
+            found_curves.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
+    return found_curves

@@ -1,4 +1,4 @@
-"""What the report's figures share: how a model is drawn, panels, and the forest plot."""
+"""What the report's figures share: how a model is drawn, panels, the forest plot, and which vertices of a curve are drawn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import matplotlib as mpl
 import numpy as np
+from jaxtyping import Float, Int
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
@@ -26,6 +27,7 @@ MAGENTA = "#EE3377"  # Tol 2021, vibrant
 PALE = "#A6A6A6"  # a lighter grey than that of the first permutation
 MOST_BARRED = 2  # models with intervals in one figure
 LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
+LABEL_LETTERS = 22  # of a label left of the axis, at 8.5 points
 DASHED = (0, (4, 3))
 
 
@@ -54,7 +56,7 @@ CANDIDATES = (
     Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", candidate=True),
 )
 PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a candidate that the other figures do not show
-OF_CONTROLS = {  # thinner than the candidates: what they are held against
+OF_CONTROLS = {  # thinner than the candidates: what they are compared with
     CLINICAL: Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     VOLUME: Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
     INTENSITY: Stroke(WINE, (0, (3, 1.2)), 1.5, "d"),
@@ -77,7 +79,7 @@ class Ends(Protocol):
 
 
 @dataclass(frozen=True)
-class Row:
+class ForestRow:
     """A line of a forest plot. NaN for what is undefined; `text` is what stands at the right."""
 
     label: str
@@ -87,11 +89,11 @@ class Row:
     high: float
     stroke: Stroke
     filled: bool  # the mark of what differs from chance
-    faint: bool = False  # too few patients to lean on
+    faint: bool = False  # too few patients to rely on
 
 
 @dataclass(frozen=True)
-class Scale:
+class ForestScale:
     """The axis of a forest plot: its ends, the value of no effect, and the ticks with a number and without."""
 
     low: float
@@ -101,7 +103,9 @@ class Scale:
     minor: Sequence[float]
 
 
-OF_FIGURES = Scale(0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75))  # of AUC and C, which are 0.5 by chance
+OF_FIGURES = ForestScale(
+    0.0, 1.0, 0.5, ((0.0, "0"), (0.5, "0.5"), (1.0, "1")), (0.25, 0.75)
+)  # of AUC and C, which are 0.5 by chance
 
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
@@ -124,7 +128,7 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
         yield figure, figure.add_subplot()
 
 
-def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str, scale: Scale = OF_FIGURES) -> Figure:
+def forest(groups: Sequence[tuple[str, Sequence[ForestRow]]], measure: str, scale: ForestScale = OF_FIGURES) -> Figure:
     """Estimates with their 95 % intervals under the heading of their group, beside a line where there is no effect.
 
     A filled mark differs from that line, an open one does not; a faint row has too few patients to be relied on.
@@ -154,7 +158,7 @@ def forest(groups: Sequence[tuple[str, Sequence[Row]]], measure: str, scale: Sca
     return figure
 
 
-def _mark(axes: Axes, row: Row, height: float) -> None:
+def _mark(axes: Axes, row: ForestRow, height: float) -> None:
     if math.isnan(row.value):
         return
     stroke = row.stroke
@@ -167,6 +171,11 @@ def _mark(axes: Axes, row: Row, height: float) -> None:
 def numbers(values: Sequence[float | int]) -> np.ndarray:
     """Values of metrics.json as floats; what is undefined is NaN, which leaves a gap in a line."""
     return np.array(values, dtype=float)
+
+
+def shortened(label: str, letters: int = LABEL_LETTERS) -> str:
+    """The label in at most so many letters."""
+    return label if len(label) <= letters else f"{label[: letters - 1]}…"
 
 
 def named(model: str, symbol: str, value: float) -> str:
@@ -215,3 +224,20 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
         legend_below(figure, 3)
     return figure
+
+
+CELL = 1 / 500  # of an axis: at a figure's own size less than a pixel of a screen, and than the thinnest line's width
+
+
+def drawn_vertices(*coordinates: Float[np.ndarray, " n"]) -> Int[np.ndarray, " kept"]:
+    """Indices of the vertices to draw, each coordinate in shares of its axis.
+
+    A vertex is left out where it lies in the same cell of a grid of `CELL` as the one before. It is then less than
+    `CELL` of either axis away from a vertex that is drawn, and so is the curve, in steps or straight lines.
+    """
+    cells = np.floor(np.stack(coordinates) / CELL)
+    moved = (np.diff(cells, axis=1) != 0).any(axis=0)  # NaN is unequal to itself: a gap stays
+    ends = np.zeros(cells.shape[1], dtype=bool)
+    ends[:1] = ends[-1:] = True
+    ends[1:] |= moved
+    return np.flatnonzero(ends)

@@ -10,8 +10,7 @@ from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.survival import AddedValue, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.verdicts.models import of_added_value
-from mri_vit.report.words.notation import EXPLAINED, adjusted_p, change, ends, interval, number, p_value, title
-from mri_vit.report.words.wording import listed
+from mri_vit.report.words.notation import EXPLAINED, adjusted_p, change, ends, interval, listed, number, p_value, title
 
 LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
 DEATHS_PER_COEFFICIENT = 10  # from which intervals can be relied on; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8

@@ -1,36 +1,42 @@
-"""What limits a result, in words: figures and facts in, a sentence of `metrics.json` out, or None where nothing is to be said."""
+"""What limits a result, in words: figures and facts in, a sentence of `metrics.json` out, or None where nothing is to be said;
+published figures to compare with, and the glossary."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from markupsafe import Markup, escape
+
 from mri_vit.report.numbers.judged import MUCH_APART, Caveats
+from mri_vit.report.numbers.other_hospitals import FEWEST_OF_SITE, FEWEST_SITES
 from mri_vit.report.numbers.subgroups import FEWEST_EVENTS
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.binary import BinarySubgroup
-from mri_vit.report.schema.run import Probe
+from mri_vit.report.schema.parts import Estimate, Published
+from mri_vit.report.schema.run import CalibrationDrift, NewHospital, Probe
 from mri_vit.report.schema.survival import SurvivalSubgroup
-from mri_vit.report.words.notation import interval, p_value
+from mri_vit.report.words.notation import SYMBOLS, interval, is_defined, number, p_value, word_list
 
 RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
-    "cross-validation": "the cut-off that the predictions table gives for the patient's fold, the median risk of the training "
-    "fold: it was learned without the patients shown",
+    "cross-validation": "the cut-off of the patient's fold in the predictions table: the median risk of the fold's training "
+    "patients, learned without the patients shown",
     "external": "the mean of the run's fold cut-offs, each the median risk of that fold's training patients",
-    "table": "the threshold that the predictions table gives; how it was chosen is not known here",
+    "table": "the threshold in the predictions table; how it was chosen is not known here",
 }
 
 
-def remark(measure: str, caveats: Caveats, n: int) -> str | None:
+def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
     """Whether the scores of `n` patients are all equal, or the pooled figure and that of pairs within a fold are far apart."""
     if caveats.tied:
-        return f"Warning: all {n} scores are equal, so the model distinguishes no patient from another."
+        return f"Warning: all {n} scores are equal, so the model does not distinguish the patients."
     if not (apart := caveats.apart):
         return None
     where = "In the first repeat the" if apart.repeats > 1 else "The"
     return (
         f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) differ by more than "
-        f"{MUCH_APART}: the folds' models do not share a scale, and the figure within folds is the safer one."
+        f"{MUCH_APART}: the models of the folds use different scales, so rely on the figure within folds."
     )
 
 
@@ -38,17 +44,17 @@ def not_probability(caveats: Caveats, n: int) -> str | None:
     """Why the scores of `n` patients are no probabilities."""
     if not caveats.outside:
         return None
-    return f"{caveats.outside} of {n} scores lie outside 0 to 1: they rank patients, but are no probabilities"
+    return f"{caveats.outside} of {n} scores lie outside 0 to 1: they rank patients but are not probabilities"
 
 
-def cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
+def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     """Where the cut-offs of the risk groups come from."""
     repeated = " Patients are shown as in the first repeat." if repeats > 1 else ""
     if has_cutoffs:
-        return f"High risk is a risk at or above {CUTOFFS[design]}.{repeated}"
+        return f"High risk means a risk at or above {CUTOFFS[design]}.{repeated}"
     return (
-        "High risk is a risk above the median of the patient's own test fold, as the table holds no cut-off that was learned "
-        f"beforehand: the split shows the order of the risks, it is not a rule for new patients.{repeated}"
+        "High risk means a risk above the median of the patient's own test fold, because the table has no cut-off learned "
+        f"beforehand. The split shows the order of the risks; it is not a rule for new patients.{repeated}"
     )
 
 
@@ -57,18 +63,115 @@ def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
     if not group.small:
         return None
     if isinstance(group, BinarySubgroup):
-        rarer = f"{min(group.positive, group.n - group.positive)} of the rarer class"
+        rarer = f"{min(group.positive, group.n - group.positive)} patients of the rarer class"
     else:
         rarer = f"{group.events} deaths"
-    return f"too small to judge: {rarer}, fewer than {FEWEST_EVENTS}"
+    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
 
 
-def site_probe(probe: Probe) -> str:
+def site_probe_sentence(probe: Probe) -> str:
     """Whether the model's CLS vector predicts the site."""
-    found = probe.balanced_accuracy
-    figures = (
-        f"balanced accuracy {interval(found)}, chance {probe.chance:.2f}, one-sided permutation {p_value(probe.p)}, not adjusted"
-    )
+    accuracy = probe.balanced_accuracy
+    figures = f"balanced accuracy {interval(accuracy)}, chance {probe.chance:.2f}"
+    figures += f", one-sided permutation {p_value(probe.p)}, not adjusted"
     if probe.warning:
-        return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label go together"
-    return f"the model's CLS vector was not found to predict the site ({figures})"
+        return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label are related"
+    return f"no evidence that the model's CLS vector predicts the site ({figures})"
+
+
+RARER = {"auc": "patients of each class", "harrell_c": "deaths"}
+
+
+def with_drift(drift: CalibrationDrift) -> CalibrationDrift:
+    """The same with its sentence."""
+    return drift.model_copy(update={"sentence": _drift_sentence(drift)})
+
+
+def with_expectation(expected: NewHospital) -> NewHospital:
+    """The same with its sentence."""
+    return expected.model_copy(update={"sentence": _expectation_sentence(expected)})
+
+
+def _drift_sentence(drift: CalibrationDrift) -> str:
+    """How far probabilities are off here on the whole, whether they were in the run, and whether that changed."""
+    what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
+    here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
+    if not is_defined(here.value):
+        return f"{what} cannot be judged here: no patient was followed up that long"
+    if not is_defined(here.low):
+        return f"{what} differ from what is observed here by {_points(here.value)}; the uncertainty of this value is not known"
+    if here.low <= 0 <= here.high:
+        sentence = f"{what} show no evidence of an overall error here: {_points_interval(here)}"
+    else:
+        ends = f"[{_signed_points(here.low)}, {_signed_points(here.high)}]"
+        sentence = f"{what} are {_points(abs(here.value)).lstrip('+')} too {'high' if here.value > 0 else 'low'} here {ends}"
+    if not (is_defined(change.low) and is_defined(before.value)):
+        return sentence
+    changed = "with no evidence of a change" if change.low <= 0 <= change.high else "so calibration changed"
+    return f"{sentence}; in the run it was {_points_interval(before)}, {changed}"
+
+
+def _points_interval(estimate: Estimate) -> str:
+    """Points by which probabilities exceed the observed share, with the interval: +8 points [+2, +14]."""
+    ends = f" [{_signed_points(estimate.low)}, {_signed_points(estimate.high)}]" if is_defined(estimate.low) else ""
+    return f"{_points(estimate.value)}{ends}"
+
+
+def _points(share: float) -> str:
+    rounded = _signed_points(share)
+    return f"{rounded} point{'' if rounded[1:] == '1' else 's'}"
+
+
+def _signed_points(share: float) -> str:
+    text = number(100 * share, 0)
+    return text if text == "0" or not text[0].isdigit() else f"+{text}"
+
+
+def _expectation_sentence(expected: NewHospital) -> str:
+    """In which range the figure of a new hospital lies, and what that rests on."""
+    between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
+    range_ = f"Expect {SYMBOLS[expected.measure]} {between} in a hospital that is in neither cohort"
+    few = f"fewer than {FEWEST_OF_SITE} {RARER[expected.measure]}"
+    left = f"; {expected.left_out} with {few} left out" if expected.left_out else ""
+    if expected.method == "sites":
+        return f"{range_}, from the differences between {len(expected.sites)} sites of this cohort{left}"
+    held = (
+        f"{len(expected.sites)} of its sites {'has' if len(expected.sites) == 1 else 'have'}" if expected.sites else "no site has"
+    )
+    return (
+        f"{range_} by assumption: this cohort cannot show how sites differ ({held} at least {FEWEST_OF_SITE} "
+        f"{RARER[expected.measure]}; {FEWEST_SITES} are needed), so the spread is taken from models for heart disease"
+    )
+
+
+SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"  # the first figures, which a reproduction of it cites too
+PUBLISHED = {name: tuple(Published(**figure) for figure in figures) for name, figures in word_list("published").items()}
+
+
+def published_figures(endpoint: str) -> tuple[Published, ...]:
+    """The published figures of an endpoint; none for one that is not known here."""
+    return PUBLISHED.get(endpoint, ())
+
+
+GLOSSARY: Mapping[str, str] = word_list("glossary")
+_TERM = "|".join(sorted(map(re.escape, GLOSSARY), key=len, reverse=True))
+_ANY_TERM = re.compile(rf"(?<![\w(])({_TERM})(?![\w(])", re.IGNORECASE)
+_WRITTEN = {term.lower(): term for term in GLOSSARY}
+
+
+def glossary_anchor(term: str) -> str:
+    """The id of a term's entry in the glossary."""
+    return "term-" + re.sub(r"[^a-z0-9]+", "-", term.lower()).strip("-")
+
+
+def with_glossary_links(text: str) -> Markup:
+    """The text with each term, where it first stands, leading to its entry and showing it when pointed at."""
+    parts, end, linked = [], 0, set()
+    for match in _ANY_TERM.finditer(text):
+        term = _WRITTEN[match[0].lower()]
+        if term not in linked:
+            linked.add(term)
+            link = Markup('<a class="term" href="#{}" title="{}">{}</a>').format(glossary_anchor(term), GLOSSARY[term], match[0])
+            parts += [escape(text[end : match.start()]), link]
+            end = match.end()
+    return Markup("").join([*parts, escape(text[end:])])

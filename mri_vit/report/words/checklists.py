@@ -1,17 +1,15 @@
 """Checklists: the content of `metrics.json` goes in, the tables of TRIPOD+AI, CLAIM and STARD-AI come out, filled from the run.
 
-The items lie in `items/*.toml`; `answers` fills them from the metrics alone, and what it leaves empty is the author's.
+The items lie in `items/*.toml`; `checklist_answers` fills them from the metrics alone, and what it leaves empty is the author's.
 """
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
-from importlib.resources import files
 
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words.answers import FILLERS
-from mri_vit.report.words.wording import escape
+from mri_vit.report.words.checklist_answers import FILLERS
+from mri_vit.report.words.notation import escape, word_list
 
 AUTHOR = "**for the author**"
 SILENT = "The run does not show it: write what the item asks."  # of an item that a filler answers for other runs
@@ -44,29 +42,29 @@ class Checklist:
 
 def tripod_ai(metrics: Metrics) -> str:
     """TRIPOD+AI (Collins et al. 2024, doi:10.1136/bmj-2023-078378) as a Markdown table, filled from `metrics.json`."""
-    return table(load("tripod_ai"), metrics)
+    return checklist_table(read_checklist("tripod_ai"), metrics)
 
 
 def claim(metrics: Metrics) -> str:
     """CLAIM, 2024 update (Tejani et al. 2024, doi:10.1148/ryai.240300) as a Markdown table, filled from `metrics.json`."""
-    return table(load("claim"), metrics)
+    return checklist_table(read_checklist("claim"), metrics)
 
 
 def stard_ai(metrics: Metrics) -> str:
     """STARD-AI (Sounderajah et al. 2025, doi:10.1038/s41591-025-03953-8) as a Markdown table, filled from `metrics.json`."""
-    return table(load("stard_ai"), metrics)
+    return checklist_table(read_checklist("stard_ai"), metrics)
 
 
-def load(name: str) -> Checklist:
+def read_checklist(name: str) -> Checklist:
     """Read a checklist. Raises ValueError when it does not hold as many items as it says."""
-    found = tomllib.loads((files("mri_vit.report.words") / "items" / f"{name}.toml").read_text(encoding="utf-8"))
-    items = tuple(Item(**item) for item in found["item"])
-    if len(items) != found["items"]:
-        raise ValueError(f"{name}.toml: {len(items)} items; expected {found['items']}")
-    return Checklist(found["title"], found["source"], items)
+    content = word_list(name)
+    items = tuple(Item(**item) for item in content["item"])
+    if len(items) != content["items"]:
+        raise ValueError(f"{name}.toml: {len(items)} items; expected {content['items']}")
+    return Checklist(content["title"], content["source"], items)
 
 
-def table(checklist: Checklist, metrics: Metrics) -> str:
+def checklist_table(checklist: Checklist, metrics: Metrics) -> str:
     """The checklist as Markdown: how much is filled, then a row for each item."""
     answers = {item.number: answer(item, metrics) for item in checklist.items}
     filled = [item for item in checklist.items if answers[item.number]]
@@ -99,7 +97,7 @@ def left_alone(item: Item) -> str:
 
 def answer(item: Item, metrics: Metrics) -> str:
     """What the run answers to an item, and what it leaves to the author; "" when it answers nothing."""
-    said = FILLERS[item.fill](metrics) if item.fill else ""
-    if said and item.left:
-        return f"{said} {AUTHOR}: {escape(item.left)}"
-    return said
+    answered = FILLERS[item.fill](metrics) if item.fill else ""
+    if answered and item.left:
+        return f"{answered} {AUTHOR}: {escape(item.left)}"
+    return answered

@@ -1,22 +1,25 @@
-"""How page, texts and terminal write what was measured: values of metrics.json in (NaN where undefined), text out."""
+"""How page, texts and terminal write values: numbers, intervals, p, names, counts and lists, and text safe in Markdown.
+
+Values are those of `metrics.json`, NaN where undefined.
+"""
 
 from __future__ import annotations
 
+import html
 import math
 import re
+import tomllib
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
+from importlib.resources import files
+from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from mri_vit.crossval import power
-from mri_vit.metrics import within_fold
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Part
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.settings.endpoint import TITLES
-from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
@@ -28,6 +31,7 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
     RESHUFFLED: "the study on a fresh permutation",
     RADIOMICS: "given the true tumour mask, an upper reference",
 }
+SYMBOLS = {"auc": "AUC", "harrell_c": "C"}  # of the measures that a result is judged by
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour
 MAP_KINDS = {
@@ -43,7 +47,6 @@ SMALLEST_P = 0.001  # below it digits say nothing more: the normal law is rough 
 ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
 
 Write = Callable[[float], str]
-R = TypeVar("R", bound=BinaryResult | SurvivalResult)
 
 
 @runtime_checkable
@@ -182,24 +185,6 @@ def symbol(result: BinaryResult | SurvivalResult) -> str:
     return "AUC" if isinstance(result, BinaryResult) else "C"
 
 
-def could_show(result: BinaryResult | SurvivalResult) -> str:
-    """What the patients could have shown at all, as is said before a run; "" where all scores are equal or there is no pair."""
-    test = result.chance_test
-    if not test.error > 0:
-        return ""
-    return power.sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
-
-
-def visible(metrics: Metrics, models: Mapping[str, R]) -> dict[str, R]:
-    """Of these models, the candidates that are shown (see `numbers.comparators`) and the controls."""
-    return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
-
-
-def chief(metrics: Metrics) -> tuple[str, ...]:
-    """Models that are reported at length: the study's own, or every model shown where there is none of its own."""
-    return (OWN,) if OWN in metrics.shown else metrics.shown
-
-
 def title(name: str) -> str:
     """An endpoint's full name."""
     return TITLES.get(name, name)
@@ -208,14 +193,6 @@ def title(name: str) -> str:
 def short(method: str) -> str:
     """A map method's name where there is little room: gradient attention."""
     return method.replace("_", " ").replace("cls", "CLS").replace("gradcam", "Grad-CAM")
-
-
-def absence(known: int, design: str) -> str:
-    """Why an endpoint that was asked for, with so many labels known in the table, has no result."""
-    if known:
-        return "labels known, but of nobody with a prediction"
-    # Only cross-validation trains on the labels that are shown.
-    return "no label known: not trained" if design == "cross-validation" else "no label known: not judged"
 
 
 def file_name(*parts: str) -> str:
@@ -237,3 +214,51 @@ def setting(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(str(inner) for inner in value)
     return str(value)
+
+
+NUMBERS = dict(enumerate(("one", "two", "three", "four", "five", "six", "seven", "eight"), 1)) | {16: "sixteen"}
+MARKUP = re.compile(r"([\\`*_\[\]|~$])")  # what Markdown reads as markup within a line or a table's cell
+
+
+def escape(value: object) -> str:
+    """Any text on one line that Markdown shows as it is: no markup, no HTML, no new cell."""
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
+    return MARKUP.sub(r"\\\1", html.escape(line, quote=False))
+
+
+def is_known(value: object) -> bool:
+    """Whether there is anything to report: not missing, not NaN, not empty; an estimate needs its value, a test its p."""
+    if isinstance(value, Part):
+        inner = {key: getattr(value, key) for key in type(value).model_fields}
+        chief = next((key for key in ("value", "p") if key in inner), None)
+        return is_known(inner[chief] if chief else inner)
+    if isinstance(value, Mapping):
+        return any(is_known(inner) for inner in value.values())
+    if isinstance(value, list | tuple):
+        return any(is_known(inner) for inner in value)
+    return value is not None and value != "" and not (isinstance(value, float) and math.isnan(value))
+
+
+def capitalize_first(text: str) -> str:
+    """The text with its first letter as a capital, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
+def counted(number_of: int, thing: str) -> str:
+    """1 patient, 2 patients."""
+    return f"{number_of} {thing}{'' if number_of == 1 else 's'}"
+
+
+def listed(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}" if parts else ""
+
+
+def in_words(number: int) -> str:
+    """Small numbers as texts have them."""
+    return NUMBERS.get(number, str(number))
+
+
+def word_list(name: str) -> dict[str, Any]:
+    """What `items/<name>.toml` holds: a checklist, the glossary, references, published figures."""
+    return tomllib.loads((files("mri_vit.report.words") / "items" / f"{name}.toml").read_text(encoding="utf-8"))

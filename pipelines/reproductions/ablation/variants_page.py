@@ -20,7 +20,7 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Encode, Network, flops
-from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, Row, Scale, Stroke, forest
+from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, ForestRow, ForestScale, Stroke, forest
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.settings.recipe import VIT, Comparator
@@ -146,17 +146,17 @@ def compared(title: str, name: str, kinds: Mapping[str, Kind], lines: Sequence[L
     return Section(title, (), (picture,), (described, *(_table(heading, here, labels) for heading, here in groups)))
 
 
-def _row(line: Line, labels: Mapping[str, str]) -> Row:
+def _row(line: Line, labels: Mapping[str, str]) -> ForestRow:
     stroke = CANDIDATES[0] if line.model == VIT else PLAIN
     differs = not line.low <= 0.5 <= line.high
-    return Row(labels[line.model], _between(line), line.mean, line.low, line.high, stroke, differs)
+    return ForestRow(labels[line.model], _between(line), line.mean, line.low, line.high, stroke, differs)
 
 
-def _scale(lines: Sequence[Line]) -> Scale:
+def _scale(lines: Sequence[Line]) -> ForestScale:
     """From 0, or from 0.3 where all is above it: a scale that half of is empty shows half as much."""
     if min(line.low for line in lines) < 0.3:
         return OF_FIGURES
-    return Scale(0.3, 1.0, 0.5, ((0.3, "0.3"), (0.5, "0.5"), (1.0, "1")), (0.4, 0.6, 0.7, 0.8, 0.9))
+    return ForestScale(0.3, 1.0, 0.5, ((0.3, "0.3"), (0.5, "0.5"), (1.0, "1")), (0.4, 0.6, 0.7, 0.8, 0.9))
 
 
 def _table(heading: str, lines: Sequence[Line], labels: Mapping[str, str]) -> Table:

@@ -19,8 +19,8 @@ from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures import pictures
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, panel
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.pages import tables
-from mri_vit.report.words import notation, recipes
+from mri_vit.report.pages import csv_tables
+from mri_vit.report.words import networks, notation
 from mri_vit.report.words.notation import adjusted_p, between, change, number, percent, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
@@ -57,7 +57,7 @@ def write(
     wide = probe_results.wide(lines)
     if files:
         wide["licence"] = [licences.get(line.encoder, "") for line in lines]
-    write_bytes(tables.to_csv(wide).encode(), home / "features.csv")
+    write_bytes(csv_tables.to_csv(wide).encode(), home / "features.csv")
     write_bytes(page(study, lines, patients, notes, files).encode(), home / "features.html")
     return home / "features.html"
 
@@ -122,9 +122,9 @@ def label(study: Study, encoder: str) -> str:
     of = next((study.of(comparator) for comparator in study.comparators if comparator.name == encoder), study)
     if encoder != OWN and of.pretrain.method != "none":
         alike = [one for one in map(study.of, study.comparators) if _learning(one) == _learning(of)]
-        whose = "" if of.model.architecture == "vit" else f" of {recipes.name(of.model.architecture)}"
+        whose = "" if of.model.architecture == "vit" else f" of {networks.architecture_name(of.model.architecture)}"
         return f"{METHODS[of.pretrain.method]}{whose}" + (f" ({encoder})" if len(alike) > 1 else "")
-    name = "ViT" if of.model.architecture == "vit" else recipes.name(of.model.architecture)
+    name = "ViT" if of.model.architecture == "vit" else networks.architecture_name(of.model.architecture)
     return f"{name}, random"
 
 

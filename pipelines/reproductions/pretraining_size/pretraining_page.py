@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from mri_vit.data.cohort import Patient
 from mri_vit.report.figures.panels import DASHED, strokes
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.words import notation, recipes
+from mri_vit.report.words import networks, notation
 from mri_vit.report.words.notation import adjusted_p, change, number, p_alone
 from mri_vit.run import files
 from mri_vit.settings.recipe import INTENSITY, VIT
@@ -95,7 +95,7 @@ def write(
 def named(study: Study) -> dict[str, str]:
     """What each network is called: its architecture, and its own name where two have the same."""
     of = {VIT: study} | {comparator.name: study.of(comparator) for comparator in study.comparators}
-    names = {name: recipes.name(one.model.architecture) for name, one in of.items()}
+    names = {name: networks.architecture_name(one.model.architecture) for name, one in of.items()}
     return {
         name: f"{called} ({name})" if list(names.values()).count(called) > 1 and name != VIT else called
         for name, called in names.items()

@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mri_vit.report.figures import pictures
-from mri_vit.report.pages import tables
+from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words import notation
+from mri_vit.report.words.caveats import SAEED
 from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, p_value, with_sign
-from mri_vit.report.words.published import SAEED
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
 from mri_vit.settings.demo import made_up
@@ -37,8 +37,8 @@ NAME_WIDTH = 15  # of "EfficientNet-b0", the longest of the paper's names
 def write(run: Run, home: Path) -> Path:
     """Write `table4.csv` and `table4.html` into the folder `home`, beside the run's report, and return the page's path."""
     lines, sides = table_rows.measure(run), both_sides(run)
-    write_bytes(tables.to_csv(table_rows.wide(lines)).encode(), home / "table4.csv")
-    write_bytes(tables.to_csv(scan_choices.wide(sides)).encode(), home / "table4_scans.csv")
+    write_bytes(csv_tables.to_csv(table_rows.wide(lines)).encode(), home / "table4.csv")
+    write_bytes(csv_tables.to_csv(scan_choices.wide(sides)).encode(), home / "table4_scans.csv")
     drawn = scan_choices.figure(sides)
     for kind in ("svg", "png"):
         write_bytes(to_bytes(drawn, kind), home / f"table4_scans.{kind}")

@@ -15,10 +15,10 @@ from made.metrics import part
 from PIL import Image
 
 from mri_vit import style
-from mri_vit.report.figures import curves, panels, pictures
-from mri_vit.report.figures import survival as survival_figures
+from mri_vit.report.figures import endpoint_curves, panels, pictures
+from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.numbers import comparators
-from mri_vit.report.pages import tables
+from mri_vit.report.pages import csv_tables
 from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Comparison, Estimate
 from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
@@ -73,13 +73,13 @@ def test_two_models_never_share_a_file_and_none_leaves_its_folder(models):
 
 @given(some.text(max_size=12))
 def test_no_text_cell_begins_like_a_formula(text):
-    cell = tables.to_csv(pd.DataFrame({"reason": [text]})).split("\n", 1)[1].removeprefix('"')
+    cell = csv_tables.to_csv(pd.DataFrame({"reason": [text]})).split("\n", 1)[1].removeprefix('"')
     assert not cell.startswith(("=", "+", "-", "@"))
 
 
 def test_numbers_in_a_table_are_not_touched():
     table = pd.DataFrame({"low": [-0.5, math.nan], "text": ["-0.5", "-0.5+1"]})
-    assert tables.to_csv(table) == "low,text\n-0.5,-0.5\n,'-0.5+1\n"
+    assert csv_tables.to_csv(table) == "low,text\n-0.5,-0.5\n,'-0.5+1\n"
 
 
 def test_every_control_has_its_name_and_its_stroke():
@@ -120,18 +120,18 @@ def test_a_small_picture_is_not_enlarged(tmp_path):
 def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
     nothing, grid = [math.nan] * 3, [0.0, 0.5, 1.0]
     roc = part(Roc, {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)})
-    row = panels.Row("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], filled=False)
+    row = panels.ForestRow("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], filled=False)
     survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
     group = part(Group, {"at_risk": [0]})
     over_time = {"days": [182], "auc": [None], "brier": [None], "reference": [None]}
     drawn = [
-        curves.roc([], roc),
-        curves.precision_recall({"vit": part(BinaryResult)}, 0.0),
-        curves.calibration({"vit": []}),
-        curves.net_benefit({"vit": nothing}, grid, nothing, {"vit": Band(low=tuple(nothing), high=tuple(nothing))}),
+        endpoint_curves.roc([], roc),
+        endpoint_curves.precision_recall({"vit": part(BinaryResult)}, 0.0),
+        endpoint_curves.calibration({"vit": []}),
+        endpoint_curves.net_benefit({"vit": nothing}, grid, nothing, {"vit": Band(low=tuple(nothing), high=tuple(nothing))}),
         survival_figures.auc_over_time({"vit": part(SurvivalResult, {"auc_at": [{"days": 182}]})}),
         survival_figures.brier_over_time({"vit": part(OverTime, over_time)}),
-        survival_figures.calibration({"vit": [part(CalibrationGroup)]}, 182),
+        endpoint_curves.survival_calibration({"vit": [part(CalibrationGroup)]}, 182),
         survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
         panels.forest([("MGMT", [row])], "AUC"),
     ]
@@ -140,6 +140,6 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
 
 def test_equal_figures_are_equal_bytes():
     def drawn() -> bytes:
-        return style.to_bytes(curves.calibration({"$x_1$": []}), "svg")
+        return style.to_bytes(endpoint_curves.calibration({"$x_1$": []}), "svg")
 
     assert drawn() == drawn()

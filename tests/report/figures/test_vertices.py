@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 from mri_vit import style
-from mri_vit.report.figures import panels, survival, vertices
-from mri_vit.report.figures.vertices import CELL
+from mri_vit.report.figures import endpoint_curves, panels
+from mri_vit.report.figures.panels import CELL
 from mri_vit.report.schema.survival import Group
 
 
@@ -23,7 +23,7 @@ def curve(patients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("patients", [0, 1, 2, 300, 20_000])
 def test_each_vertex_left_out_is_within_a_cell_of_the_last_one_drawn(patients):
     x, y = curve(patients, seed=patients)
-    seen = vertices.drawn(x, y)
+    seen = panels.drawn_vertices(x, y)
     before = seen[np.searchsorted(seen, np.arange(patients), side="right") - 1]
     assert (np.abs(x - x[before]) < CELL).all()
     assert (np.abs(y - y[before]) < CELL).all()
@@ -32,20 +32,20 @@ def test_each_vertex_left_out_is_within_a_cell_of_the_last_one_drawn(patients):
 
 def test_a_drawn_step_curve_is_nowhere_more_than_a_cell_from_the_whole_one():
     x, y = curve(20_000, seed=1)
-    seen = vertices.drawn(x, y)
+    seen = panels.drawn_vertices(x, y)
     asked = np.linspace(x[0], x[-1], 5003)
     whole, thin = (ys[np.searchsorted(xs, asked, side="right") - 1] for xs, ys in ((x, y), (x[seen], y[seen])))
     assert np.abs(whole - thin).max() < CELL
 
 
 def test_vertices_of_a_monotone_curve_are_as_many_as_its_cells_however_many_patients():
-    assert len(vertices.drawn(*curve(20_000, seed=2))) <= 2 / CELL + 2
-    assert len(vertices.drawn(*curve(200_000, seed=2))) <= 2 / CELL + 2
+    assert len(panels.drawn_vertices(*curve(20_000, seed=2))) <= 2 / CELL + 2
+    assert len(panels.drawn_vertices(*curve(200_000, seed=2))) <= 2 / CELL + 2
 
 
 def test_a_gap_in_a_curve_stays_a_gap():
     x, y = np.arange(9) * CELL / 10, np.r_[np.zeros(4), np.nan, np.zeros(4)]
-    assert vertices.drawn(x, y).tolist() == [0, 4, 5, 8]
+    assert panels.drawn_vertices(x, y).tolist() == [0, 4, 5, 8]
 
 
 def test_coordinates_of_an_svg_are_those_that_matplotlib_gave_to_a_hundredth_of_a_point(monkeypatch):
@@ -72,7 +72,7 @@ def test_a_figure_of_20_000_patients_is_at_most_half_as_large_again_as_that_of_2
         table = pd.DataFrame({**half, "censored": np.arange(patients) % 3 == 0})
         both = pd.concat([table, table.assign(group="high risk")])
         group = Group(n=patients, events=patients // 2, median_days=100.0, at_risk=(patients,))
-        figure = survival.kaplan_meier(both, {"low risk": group, "high risk": group}, [0])
+        figure = endpoint_curves.kaplan_meier(both, {"low risk": group, "high risk": group}, [0])
         return len(style.to_bytes(figure, "svg"))
 
     assert size(20_000) < 1.5 * size(2000)

@@ -18,9 +18,9 @@ from made.run import make_run
 
 from mri_vit.data import predictions
 from mri_vit.report import assembly
-from mri_vit.report.figures.survival import added_value as forest
+from mri_vit.report.figures.endpoint_curves import added_value as forest
 from mri_vit.report.numbers import added_value, judged
-from mri_vit.report.pages import html
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
@@ -297,7 +297,7 @@ def test_the_report_has_the_section_its_figure_and_its_table(folder: Path, tmp_p
     endpoint = run.study.endpoints[-1]
     os_alone = replace(run, study=run.study.model_copy(update={"endpoints": (endpoint,)}))
     os_alone = replace(os_alone, predictions=run.predictions[run.predictions.endpoint == "os"])
-    written = html.write(os_alone, tmp_path / "report")
+    written = report_files.write_report(os_alone, tmp_path / "report")
     endpoint = written.metrics.endpoints["os"]
     assert isinstance(endpoint, SurvivalEndpoint)
     result = endpoint.added_value

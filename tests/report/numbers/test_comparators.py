@@ -20,7 +20,7 @@ from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, within_fold
 from mri_vit.report.numbers import comparators
-from mri_vit.report.pages import html as report
+from mri_vit.report.pages import report_files, terminal
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
@@ -29,9 +29,9 @@ from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
 from mri_vit.report.verdicts import models as beside_own
 from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import checklists, network, notation, recipes, terminal
-from mri_vit.report.words import comparators as comparator_words
-from mri_vit.report.words.wording import Facts
+from mri_vit.report.words import checklists, networks, notation
+from mri_vit.report.words import model_verdicts as comparator_words
+from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
 from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
@@ -106,7 +106,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def home(run, tmp_path_factory) -> Path:
-    return report.write(run, tmp_path_factory.mktemp("report")).page.parent
+    return report_files.write_report(run, tmp_path_factory.mktemp("report")).page.parent
 
 
 @pytest.fixture(scope="module")
@@ -179,24 +179,24 @@ def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
 def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_study(run):
     study = run.study
     by_name = {comparator.name: comparator for comparator in study.comparators}
-    assert recipes.architecture(study) == "Vision Transformer, 12 blocks of width 768"
-    assert recipes.architecture(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
+    assert networks.architecture_in_words(study) == "Vision Transformer, 12 blocks of width 768"
+    assert networks.architecture_in_words(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
     stem = study.model_copy(update={"model": study.model.model_copy(update={"depth": 0, "pool": "max"})})
-    assert recipes.architecture(stem) == (
+    assert networks.architecture_in_words(stem) == (
         "the Vision Transformer's patch embedding and positions, of width 768, and their largest values over the places, "
         "without a block"
     )
-    assert recipes.differing(study, by_name["resnet10"]) == ""
-    assert recipes.differing(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
-    assert recipes.differing(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
-    assert [bool(recipes.beginning(study.of(comparator))) for comparator in study.comparators] == [False, True, False]
-    assert "test patients too, 30 epochs" in recipes.beginning(study)
+    assert networks.changes_in_words(study, by_name["resnet10"]) == ""
+    assert networks.changes_in_words(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
+    assert networks.changes_in_words(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
+    assert [bool(networks.weights_origin(study.of(comparator))) for comparator in study.comparators] == [False, True, False]
+    assert "test patients too, 30 epochs" in networks.weights_origin(study)
 
 
 def test_every_architecture_has_a_name_and_a_source(run):
     for architecture in ("vit", "hybrid", "seresnext50", "monai_vit"):
-        assert recipes.name(architecture) != architecture
-        assert re.search(r"20\d\d", recipes.source(architecture))
+        assert networks.architecture_name(architecture) != architecture
+        assert re.search(r"20\d\d", networks.architecture_source(architecture))
 
 
 def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
@@ -204,21 +204,23 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     fused = run.predictions[run.predictions.model == "vit"].assign(model=recipe.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = [recipes.described(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])]
-    assert (told[1].architecture, told[1].parameters) == (recipes.FUSION, None)
+    told = [
+        networks.described_contender(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])
+    ]
+    assert (told[1].architecture, told[1].parameters) == (networks.FUSION, None)
     metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
-    assert f"{recipe.FUSED}: {recipes.FUSION}." in " ".join(network.comparators(metrics, Facts()))
+    assert f"{recipe.FUSED}: {networks.FUSION}." in " ".join(networks.comparator_sentences(metrics, Facts()))
 
 
 def test_no_folder_of_a_machine_is_told_with_the_weights(run):
     plain = run.study.model_dump(exclude={"comparators"}) | {"pretrain": {"method": "none"}}
     plain["model"] |= {"weights": "/home/somebody/b16.npz"}
     study = Study.model_validate(plain)
-    assert recipes.beginning(study) == "started from the weights of b16.npz (licence not stated)"
+    assert networks.weights_origin(study) == "started from the weights of b16.npz (licence not stated)"
     told = measure(replace(run, study=study, predictions=run.predictions[run.predictions.model == "vit"]))
     assert told["settings"]["model"]["weights"] == "b16.npz"
     assert "somebody" not in json.dumps(told)
-    said = " ".join(network.pretraining(filled(told), Facts()))
+    said = " ".join(networks.pretraining_sentences(filled(told), Facts()))
     assert "vit was started from the weights of b16.npz (licence not stated)." in said
     assert "**[author: what those weights were learned from" in said
 
@@ -264,7 +266,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit is not distinguishable from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
-    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdicts(filled(metrics))
+    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdict_lines(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
@@ -351,7 +353,7 @@ def many(run, tmp_path_factory) -> Path:
         parts.append(own.assign(model=f"comparator-{index:02d}", score=worse))
     study = run.study.model_copy(update={"comparators": ()})
     crowd = replace(run, study=study, predictions=pd.concat(parts, ignore_index=True))
-    return report.write(crowd, tmp_path_factory.mktemp("many")).page.parent
+    return report_files.write_report(crowd, tmp_path_factory.mktemp("many")).page.parent
 
 
 def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
@@ -380,9 +382,9 @@ def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_resul
 
 
 def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
-    rows = terminal.rows(filled(read_metrics(many)))
+    rows = terminal.result_rows(filled(read_metrics(many)))
     assert [row.model for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
-    assert all(sum(map(len, astuple(row))) + 2 * len(terminal.COLUMNS) <= 80 for row in rows)
+    assert all(sum(map(len, astuple(row))) + 2 * len(terminal.RESULT_COLUMNS) <= 80 for row in rows)
 
 
 # --- pretraining -----------------------------------------------------------------------------------------------------------
@@ -393,7 +395,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     assert words.index(f"Transductive. While pretraining without labels, {who} saw") < words.index(
         "Verdicts in full every p-value"
     )
-    assert terminal.verdicts(filled(metrics))[0].endswith(who)
+    assert terminal.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
     assert (
         f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of {who}"
@@ -432,7 +434,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
     found = measure(one(run_folder.read_run(make_run(tmp_path / "plain", patients=30, models=("vit",))), "mgmt"))
-    assert network.pretraining(filled(found), Facts()) == network.comparators(filled(found), Facts()) == []
-    assert "random numbers" in network.model(filled(found), Facts())[-1]
+    assert networks.pretraining_sentences(filled(found), Facts()) == networks.comparator_sentences(filled(found), Facts()) == []
+    assert "random numbers" in networks.model_sentences(filled(found), Facts())[-1]
     assert found["settings"]["pretrain"] == {}
     assert found["endpoints"]["mgmt"]["rivals"] is None

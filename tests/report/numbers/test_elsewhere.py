@@ -19,7 +19,7 @@ from mri_vit.metrics.calibration import observed_to_expected
 from mri_vit.metrics.heterogeneity import prediction_interval
 from mri_vit.report.numbers import other_hospitals
 from mri_vit.report.numbers.judged import averaged, known_rows
-from mri_vit.report.pages import html
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 
@@ -118,7 +118,7 @@ def test_a_site_without_an_error_has_a_logit_with_a_variance(inside, tmp_path):
 @pytest.mark.usefixtures("sketched")
 def test_the_page_tells_drift_and_expectation_and_names_an_assumption_as_one(inside, tmp_path):
     run = evaluated(inside, tmp_path, 80, shift=2.0)
-    written = html.write(run, tmp_path / "report")
+    written = report_files.write_report(run, tmp_path / "report")
     said = seen(tmp_path / "report")
     assert "An assumption, not a result." in said
     assert "points too high here" in said
@@ -130,7 +130,7 @@ def test_the_page_tells_drift_and_expectation_and_names_an_assumption_as_one(ins
 
 @pytest.mark.usefixtures("sketched")
 def test_a_hostile_name_of_a_site_is_text(inside, tmp_path):
-    html.write(evaluated(inside, tmp_path, 360, sites=[HOSTILE, "A", "B", "C", "D"]), tmp_path / "report")
+    report_files.write_report(evaluated(inside, tmp_path, 360, sites=[HOSTILE, "A", "B", "C", "D"]), tmp_path / "report")
     page = (tmp_path / "report" / "index.html").read_text()
     assert "<img src=x" not in page
     assert "how 5 sites differ" in page

@@ -20,7 +20,7 @@ from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.report.words import caveats, measures
+from mri_vit.report.words import caveats, endpoint_results
 
 BINARY = ("mgmt", "pten", "idh1")
 
@@ -275,7 +275,9 @@ def test_of_a_single_fold_nothing_is_said_about_folds(small):
         assert measured(small, name)[within]["value"] > 0
         labels = [
             label
-            for label, _ in measures.lines({"vit": (BinaryResult if name == "mgmt" else SurvivalResult).model_validate(result)})
+            for label, _ in endpoint_results.measure_rows(
+                {"vit": (BinaryResult if name == "mgmt" else SurvivalResult).model_validate(result)}
+            )
         ]
         assert not any("fold" in label and "threshold" not in label for label in labels)
 
@@ -355,7 +357,7 @@ def test_risk_groups_say_where_their_cut_off_comes_from(small):
     ],
 )
 def test_a_cut_off_is_told_as_what_it_is_in_each_design(small, design, said):
-    told = caveats.cutoffs(True, design, repeats=1)
+    told = caveats.risk_group_cutoffs(True, design, repeats=1)
     assert said in told
     assert ("without the patients shown" in told) == (design == "cross-validation")
     assert said in measured(replace(small, design=design), "os")["cutoffs"]

@@ -14,13 +14,11 @@ from made.report import measure, read_metrics, seen
 from made.run import TWO_VISITS, make_run
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.report.pages import front
-from mri_vit.report.pages import home as report_home
-from mri_vit.report.pages import html as report
+from mri_vit.report.pages import front_page, report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Run
-from mri_vit.report.words import notation
-from mri_vit.report.words.wording import escape
+from mri_vit.report.words import methods_section, notation, run_facts
+from mri_vit.report.words.notation import escape
 
 pytestmark = pytest.mark.usefixtures("sketched")
 
@@ -40,7 +38,7 @@ def asked(run: Run, *endpoints: str) -> Run:
 
 
 def page_of(run: Run, home: Path) -> str:
-    return seen(report.write(run, home).page.parent)
+    return seen(report_files.write_report(run, home).page.parent)
 
 
 def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp_path):
@@ -57,7 +55,7 @@ def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp
             r"within (a fold|folds|the same fold)|pairs of patients of the same fold|± variance", text, re.IGNORECASE
         )
     people = read_metrics(tmp_path / "out")["cohort"]
-    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Labels. A missing label")]
+    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Labels. Patients without a label")]
     assert f"{people['unpredicted']} without a prediction" in flow
     assert f"{people['predicted']} predicted" in flow
     assert "unknown" in flow
@@ -77,7 +75,7 @@ def test_a_table_of_many_patients_has_their_pages_on_request_alone(small, tmp_pa
     run = asked(small, "mgmt")
     few = run.predictions.patient.nunique()
     for most, has_pages in ((few - 1, False), (2 * few, True), (None, True)):
-        written = report.write(run, tmp_path / str(most), most)
+        written = report_files.write_report(run, tmp_path / str(most), most)
         assert any(name.startswith("patients/") for name in written.metrics.files) == has_pages
         assert (tmp_path / str(most) / "patients").exists() == has_pages
         assert ('href="patients/' in written.page.read_text()) == has_pages
@@ -93,7 +91,7 @@ def test_an_endpoint_that_the_shuffled_control_alone_predicted_has_its_page(smal
 
 def test_a_second_report_deletes_what_the_first_wrote_and_nothing_else(small, tmp_path):
     home, outside = tmp_path / "report", tmp_path / "kept.svg"
-    report.write(asked(small, "mgmt", "os"), home)
+    report_files.write_report(asked(small, "mgmt", "os"), home)
     first = set(read_metrics(home)["files"])
     assert first == {f"{path.parent.name}/{path.name}" for folder in WRITTEN for path in (home / folder).iterdir()}
     assert "figures/km_os_vit.svg" in first
@@ -103,7 +101,7 @@ def test_a_second_report_deletes_what_the_first_wrote_and_nothing_else(small, tm
     metrics = read_metrics(home)
     metrics["files"] += ["../kept.svg", "figures/../../kept.svg", str(outside), "notes.csv", "figures/..", 7]
     (home / "metrics.json").write_text(json.dumps(metrics))
-    report.write(asked(small, "mgmt"), home)
+    report_files.write_report(asked(small, "mgmt"), home)
     second = set(read_metrics(home)["files"])
     assert second < first
     left = {f"{path.parent.name}/{path.name}" for folder in WRITTEN for path in (home / folder).iterdir()}
@@ -117,7 +115,7 @@ def test_a_folder_that_is_a_link_out_of_the_report_loses_nothing(tmp_path):
     (tmp_path / "elsewhere" / "roc.csv").write_text("not of this report")
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "tables").symlink_to(tmp_path / "elsewhere")
-    report_home.delete(tmp_path / "home", {"tables/roc.csv"})
+    report_files.delete_files(tmp_path / "home", {"tables/roc.csv"})
     assert (tmp_path / "elsewhere" / "roc.csv").is_file()
 
 
@@ -131,19 +129,19 @@ def test_a_folder_that_is_no_report_of_ours_is_refused_and_stays_as_it_is(small,
     (tmp_path / name).write_text('{"files": ["figures/roc.svg"], "schema": 1}')
     before = content(tmp_path)
     with pytest.raises(UsageError, match=f"holds {name.partition('/')[0]} and is no report"):
-        report.write(asked(small, "mgmt"), tmp_path)
+        report_files.write_report(asked(small, "mgmt"), tmp_path)
     assert content(tmp_path) == before
 
 
 def test_what_a_system_leaves_in_an_empty_folder_makes_it_nobodys(tmp_path):
     for name in (".DS_Store", "Thumbs.db", "._x", ".lock"):
         (tmp_path / name).touch()
-    report_home.refuse(tmp_path)
+    report_files.refuse_folder(tmp_path)
     with pytest.raises(UsageError, match="is a file"):
-        report_home.refuse(tmp_path / ".lock")
+        report_files.refuse_folder(tmp_path / ".lock")
 
 
-@pytest.mark.parametrize("name", ["", *report_home.FOLDERS])
+@pytest.mark.parametrize("name", ["", *report_files.FOLDERS])
 def test_a_report_whose_folder_leads_elsewhere_is_refused_before_anything_is_written(small, tmp_path, name):
     home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -152,31 +150,31 @@ def test_a_report_whose_folder_leads_elsewhere_is_refused_before_anything_is_wri
         home.mkdir()
     (home / name).symlink_to(elsewhere)
     with pytest.raises(IntegrityError, match="is a link to"):
-        report.write(asked(small, "mgmt"), home)
+        report_files.write_report(asked(small, "mgmt"), home)
     assert content(elsewhere) == {"own.html": "the user's own"}
     assert not (home / "metrics.json").exists()
 
 
 def test_pages_that_the_earlier_report_wrote_go_and_the_users_own_stay(small, tmp_path):
-    metrics: dict[str, Any] = dict.fromkeys(report_home.MARKS, 1) | {"files": ["patients/gone.html"]}
+    metrics: dict[str, Any] = dict.fromkeys(report_files.MARKS, 1) | {"files": ["patients/gone.html"]}
     metrics["maps"] = [{"patient": "of-an-older-version"}]  # which listed no pages
     (tmp_path / "metrics.json").write_text(json.dumps(metrics))
     (tmp_path / "patients").mkdir()
     for name in ("gone", "of-an-older-version", "own"):
         (tmp_path / "patients" / f"{name}.html").write_text(name)
-    report.write(asked(small, "mgmt"), tmp_path)
+    report_files.write_report(asked(small, "mgmt"), tmp_path)
     left = {path.name for path in (tmp_path / "patients").iterdir()}
     assert "own.html" in left
     assert not left & {"gone.html", "of-an-older-version.html"}
 
 
 def test_a_report_that_was_killed_is_known_as_ours_with_what_it_wrote(small, tmp_path, monkeypatch):
-    monkeypatch.setattr(report.methods, "text", lambda *_: 1 / 0)
+    monkeypatch.setattr(methods_section, "methods_and_results", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        report.write(asked(small, "mgmt"), tmp_path)
+        report_files.write_report(asked(small, "mgmt"), tmp_path)
     assert not (tmp_path / "index.html").exists()
-    report_home.refuse(tmp_path)
-    assert "figures/calibration_mgmt.svg" in report_home.listed(tmp_path)
+    report_files.refuse_folder(tmp_path)
+    assert "figures/calibration_mgmt.svg" in report_files.earlier_files(tmp_path)
 
 
 STRANGE = json.dumps(
@@ -187,7 +185,7 @@ STRANGE = json.dumps(
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"files": 3}', '{"files": null}', "\x00", STRANGE])
 def test_a_spoiled_list_of_files_is_no_list(tmp_path, text):
     (tmp_path / "metrics.json").write_text(text)
-    assert report_home.listed(tmp_path) == set()
+    assert report_files.earlier_files(tmp_path) == set()
 
 
 def test_published_concordance_stands_beside_the_width_of_this_interval(small, tmp_path):
@@ -203,8 +201,8 @@ def test_published_concordance_stands_beside_the_width_of_this_interval(small, t
     ("design", "why"), [("cross-validation", "not trained"), ("external", "not judged"), ("table", "not judged")]
 )
 def test_nothing_is_said_of_training_where_none_was_done(design, why):
-    assert notation.absence(0, design) == f"no label known: {why}"
-    assert "trained" not in notation.absence(3, design)
+    assert run_facts.absence(0, design) == f"no patient has a label, so it is {why}"
+    assert "trained" not in run_facts.absence(3, design)
 
 
 @pytest.mark.parametrize(("name", "prefix", "made_up"), [("demo", "demo-", True), ("demo", "", False), ("real", "demo-", False)])
@@ -214,10 +212,10 @@ def test_patients_are_made_up_only_where_study_and_patients_are_the_demos(small,
         study=small.study.model_copy(update={"name": name}),
         predictions=small.predictions.assign(patient=prefix + small.predictions.patient),
     )
-    assert front.is_synthetic(run) == made_up
-    assert front.is_synthetic(replace(run, notes={"synthetic": "60 of 60 patients are synthetic"}))
+    assert front_page.is_synthetic(run) == made_up
+    assert front_page.is_synthetic(replace(run, notes={"synthetic": "60 of 60 patients are synthetic"}))
     one_real = pd.concat([run.predictions, small.predictions.iloc[:1]])
-    assert not front.is_synthetic(replace(run, predictions=one_real))
+    assert not front_page.is_synthetic(replace(run, predictions=one_real))
 
 
 def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp_path):

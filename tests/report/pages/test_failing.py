@@ -15,11 +15,11 @@ from made.report import seen
 from made.run import make_run
 from PIL import Image
 
-from mri_vit.report.pages import failing
-from mri_vit.report.pages import html as report
+from mri_vit.report import assembly
+from mri_vit.report.pages import front_page, report_files
 from mri_vit.report.reading import run as reading
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import table1
+from mri_vit.report.words import patients
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +28,14 @@ def made(tmp_path_factory) -> tuple[Path, Metrics]:
     run = reading.read_run(folder)
     asked = tuple(endpoint for endpoint in run.study.endpoints if endpoint.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked}))
-    worst = report.assembly.metrics(run).failures["mgmt"].patients
+    worst = assembly.metrics(run).failures["mgmt"].patients
     write_maps(folder, worst[:1], ["mgmt"])
     sheet = folder / "prepared" / worst[1] / "qc.png"
     sheet.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (896, 600)).save(sheet)
     (sheet.parent / "patient.json").write_text((folder / "prepared" / "007" / "patient.json").read_text())
     run = replace(reading.read_run(folder), study=run.study)
-    home = report.write(run, folder / "report").page.parent
+    home = report_files.write_report(run, folder / "report").page.parent
     return home, read(home)
 
 
@@ -68,7 +68,7 @@ def test_pictures_are_on_the_cards_of_those_who_have_them_and_small(made):
     pictures = [re.findall(r'src="(data:image/webp[^"]*)"', card) for card in (first, second)]
     assert len(pictures[1]) == 1
     assert pictures[0]
-    assert all(len(url) <= failing.LARGEST for both in pictures for url in both)
+    assert all(len(url) <= front_page.FAILURE_LARGEST for both in pictures for url in both)
 
 
 def test_the_worst_are_folded_and_what_they_have_in_common_is_not(made):
@@ -83,9 +83,9 @@ def test_the_worst_are_folded_and_what_they_have_in_common_is_not(made):
 def test_table_1_on_the_page_is_that_of_the_numbers(made):
     home, metrics = made
     text = seen(home)
-    for head, n in table1.heads(metrics.table1, metrics.design):
+    for head, n in patients.table1_heads(metrics.table1, metrics.design):
         assert f"{head} n = {n}" in text
-    for line in table1.lines(metrics.table1):
+    for line in patients.table1_lines(metrics.table1):
         row = " ".join(filter(None, [f"… {line.head}" if line.below else line.head, *line.cells, line.difference]))
         assert row.replace(" %", "\N{NO-BREAK SPACE}%").replace("\N{NO-BREAK SPACE}", " ") in text.replace(
             "\N{NO-BREAK SPACE}", " "
@@ -105,6 +105,6 @@ def test_table_1_is_a_file_with_every_cell(made):
 
 def test_no_p_is_told_between_folds_and_why(made):
     _, metrics = made
-    said = table1.caption(metrics.table1)
+    said = patients.table1_caption(metrics.table1)
     assert "There is no p" in said
     assert "Austin 2009" in said

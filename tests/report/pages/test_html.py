@@ -21,10 +21,9 @@ from made.report import leaves, read_metrics, seen
 from made.run import ODD_IDS, REASON, make_run
 
 from mri_vit.data import predictions
-from mri_vit.report.pages import html as report
-from mri_vit.report.pages import policy
+from mri_vit.report.pages import page_templates, report_files, terminal
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.words import notation, terminal
+from mri_vit.report.words import notation
 
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
@@ -35,7 +34,9 @@ def written(folder: Path, *endpoints: str) -> Path:
     """The report of a run folder, on these of its endpoints if any are named: a whole report takes seconds."""
     run = run_folder.read_run(folder)
     asked = tuple(e for e in run.study.endpoints if e.name in endpoints) or run.study.endpoints
-    return report.write(replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report").page.parent
+    return report_files.write_report(
+        replace(run, study=run.study.model_copy(update={"endpoints": asked})), folder / "report"
+    ).page.parent
 
 
 def interval(found: dict[str, Any], n: int) -> str:
@@ -80,14 +81,14 @@ def words(home) -> str:
 
 
 def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, words):
-    first = words[: words.index("Controls: what a model must beat")]
+    first = words[: words.index("Controls: baselines")]
     for _, _, model, result in results(metrics):
         assert result["verdict"] in (words if model in CONTROLS else first)
         if model in CONTROLS:
             symbol, judged = "AUC" if "auc" in result else "C", result["judged"]
             known = result["verdict_kind"] != "undefined"  # else no interval stands beside
             assert f"{symbol} {interval(judged, result['n']) if known else notation.number(judged['value'])}" in words
-    assert "TERT promoter mutation no label known: not trained" in first
+    assert "TERT promoter mutation no patient has a label" in first
 
 
 def test_the_flow_of_patients_adds_up_and_counts_the_reasons(metrics, words):
@@ -164,7 +165,7 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script_but_its_own(pag
     assert not re.search(r"https?:", page)
     script, own = re.findall(r"script-src ([^;\"]*)", html.unescape(page)), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert page.lower().count("<script") == len(own) == 1
-    assert script == [policy.hash_of(own[0])]
+    assert script == [page_templates.source_hash(own[0])]
     assert not re.search(r"<[^>]*\son\w+=", page)
     assert "default-src &#39;none&#39;" in page
     assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
@@ -222,7 +223,7 @@ def test_every_link_leads_to_something(page, home):
     targets = re.findall(r"href=\"([^\"]*)", page)
     identities = re.findall(r"\sid=\"([^\"]*)", page)
     assert len(identities) == len(set(identities))
-    assert {"metrics.json", *report.TEXTS} <= set(targets)
+    assert {"metrics.json", *report_files.TEXTS} <= set(targets)
     for target in targets:
         assert target[1:] in identities if target.startswith("#") else (home / target).is_file(), target
 
@@ -314,7 +315,7 @@ def test_a_spreadsheet_takes_no_reason_for_a_formula(home):
 
 
 def test_the_texts_for_a_paper_lie_beside_the_page(home):
-    for name in report.TEXTS:
+    for name in report_files.TEXTS:
         assert len((home / name).read_text(encoding="utf-8")) > 1000
 
 
@@ -325,7 +326,7 @@ def test_a_second_report_is_the_same_to_the_byte(run, tmp_path):
     found = replace(found, study=found.study.model_copy(update={"endpoints": few}), predictions=own)
 
     def contents(home: Path) -> dict[Path, bytes]:
-        report.write(found, home)
+        report_files.write_report(found, home)
         return {path.relative_to(home): path.read_bytes() for path in sorted(home.rglob("*")) if path.is_file()}
 
     assert contents(tmp_path / "first") == contents(tmp_path / "second")
@@ -339,17 +340,17 @@ def test_metrics_json_holds_no_nan(home):
 
 
 def test_the_terminals_table_fits_80_columns(home):
-    rows = terminal.rows(read(home))
+    rows = terminal.result_rows(read(home))
     assert [row.model for row in rows if row.endpoint == "mgmt"] == ["vit", *CONTROLS]
     assert [row.judged for row in rows if row.endpoint == "tertp"] == ["no result"]
-    widths = [max(map(len, column)) for column in zip(terminal.COLUMNS, *map(astuple, rows), strict=True)]
+    widths = [max(map(len, column)) for column in zip(terminal.RESULT_COLUMNS, *map(astuple, rows), strict=True)]
     assert sum(widths) + 2 * len(widths) <= 80
 
 
 def test_the_terminals_sentences_are_the_candidates_verdicts(home, metrics):
-    sentences = terminal.verdicts(read(home))
+    sentences = terminal.verdict_lines(read(home))
     assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
-    assert "TERT promoter mutation: no label known: not trained" in sentences
+    assert "TERT promoter mutation: no patient has a label, so it is not trained" in sentences
     assert len(sentences) == 5 + 2
     mgmt = metrics["map_scores"]["endpoints"]["mgmt"]["methods"]["gradient_attention"]["verdict"]
     assert f"Maps of MGMT promoter methylation, gradient attention (best of 2): {mgmt}" in sentences
@@ -367,12 +368,12 @@ def test_maps_are_believed_before_they_are_shown(metrics, words):
     assert scored["patients"] == 60  # of whom one was scored at two visits
     networks = scored["endpoints"]["mgmt"]["methods"]["rollout"]["hit_randomised"]["n"]
     assert f"with randomised weights ({networks} networks)" in words
-    part = words[words.index("Maps: what the model drew on") :]
+    part = words[words.index("Maps: what the model used") :]
     for endpoint in scored["endpoints"].values():
         for found in endpoint["methods"].values():
-            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does it come from?")]
+            assert notation.tied(found["checks"]) in part[: part.index("Which sequence does the score come from?")]
     assert all(rule in part for rule in scored["rules"])
-    assert part.index("Can they be believed?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
+    assert part.index("Are the maps reliable?") < part.index("Mean maps of the cohort") < part.index("radiologists look")
 
 
 def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics, page):
@@ -380,7 +381,7 @@ def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics
     claimed = part[part.index("<h4>MGMT") : part.index("<h4>PTEN")]
     empty = part[part.index("<h4>PTEN") :].split("</ul>")[0]
     assert re.search(r"on the tumour: 6\.\d× its share", html.unescape(claimed))
-    assert "No finding: the prediction itself is not distinguishable from chance" in empty
+    assert "No finding: the prediction shows no evidence of beating chance" in empty
     figures = part[part.index("Figures for PTEN") : part.index("Rules of these verdicts")]
     for text in (empty, figures):
         assert "share" not in text
@@ -426,7 +427,9 @@ def test_the_demo_says_that_its_patients_are_made_up(tmp_path, words):
         name: getattr(made, name).assign(patient="demo-" + getattr(made, name).patient) for name in ("cohort", "predictions")
     }
     study = made.study.model_copy(update={"endpoints": made.study.endpoints[:1]})
-    home = report.write(replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report").page.parent
+    home = report_files.write_report(
+        replace(made, study=study, survival=made.survival.iloc[:0], **named), folder / "report"
+    ).page.parent
     assert "These patients are synthetic" in seen(home)
     assert "These patients are synthetic" not in words
 
@@ -440,7 +443,7 @@ def test_another_cohort_is_reported_beside_the_runs_own(tmp_path, metrics):
         inside = metrics["endpoints"][name]["models"][model]
         pair = " ".join(interval(each["judged"], each["n"]) for each in (inside, result))
         assert f"{model} {'AUC' if kind == 'binary' else 'C'} {pair}" in words
-    assert "nothing was fitted again" in words
+    assert "Nothing was refitted" in words
     assert "Fitted on this cohort's own labels: a description, not a test." in words
     recalibrated = outside["endpoints"]["mgmt"]["models"]["vit"]["recalibrated"]
     assert notation.number(recalibrated["brier"]) in words[words.index("recalibrated Fitted") :]
@@ -457,7 +460,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
     found = run_folder.run_from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
-    home = report.write(found, tmp_path / "out").page.parent
+    home = report_files.write_report(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (
         "never seen",
@@ -473,7 +476,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     assert "Folds" not in headings
     assert "Excluded patients" not in headings
     # Scores of 0 to 10 rank patients but are no probabilities.
-    assert "they rank patients, but are no probabilities" in words
+    assert "not probabilities" in words
     assert not {"calibration_mgmt.svg", "decision_mgmt.svg"} & {path.name for path in (home / "figures").iterdir()}
 
 
@@ -488,8 +491,8 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     home = written(folder)
     words, metrics = seen(home), read_metrics(home)
     assert metrics["endpoints"]["idh1"]["models"]["vit"]["auc"] == {"value": None, "low": None, "high": None}
-    assert "cannot be judged: all of one class (n = 9, 0 positive)" in words
+    assert "cannot be judged: all patients have the same label (n = 9, 0 positive)" in words
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words
-    assert {row.judged for row in terminal.rows(read(home))} == {"not judged", "no result"}
+    assert {row.judged for row in terminal.result_rows(read(home))} == {"not judged", "no result"}

@@ -16,11 +16,11 @@ from made.run import make_run
 
 from mri_vit.data.volume import Volume, write
 from mri_vit.report import assembly
-from mri_vit.report.pages import html as report
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.schema.metrics import Metrics, dumps
-from mri_vit.report.words import maps as texts
-from mri_vit.report.words.wording import Facts
+from mri_vit.report.words import map_sentences
+from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.sections import MapMethod, VolumeMethod
 
 AS_OF_A_CNN: dict[MapMethod, VolumeMethod] = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
@@ -68,7 +68,7 @@ def heads(page: str) -> list[str]:
 
 @pytest.mark.usefixtures("sketched")
 def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
-    written = report.write(run_folder.read_run(run), run / "report")
+    written = report_files.write_report(run_folder.read_run(run), run / "report")
     metrics = written.metrics
     text = (run / "report" / "metrics.json").read_text()
     assert dumps(Metrics.model_validate_json(text)) == text
@@ -90,18 +90,18 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
     assert table[["model", "endpoint", "method"]].to_numpy().tolist() == [
         ["resnet10", name, method] for name in ("mgmt", "pten") for method in SETTINGS["methods"]
     ]
-    said = " ".join(texts.attention(metrics, Facts()))
+    said = " ".join(map_sentences.map_methods(metrics, Facts()))
     assert "Maps of the comparator resnet10 were made by Grad-CAM [@gradcam]" in said
-    assert "judged likewise on 30 patients" in said
+    assert "judged in the same way on 30 patients" in said
 
 
 @pytest.mark.usefixtures("sketched")
 def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(run: Path):
-    page = report.write(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
+    page = report_files.write_report(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
     assert heads(page) == ["vit", "resnet10", "resnet10"]
     assert f"<b>Grad-CAM of resnet10.</b> {COARSE}" in page
     assert "It is &lt;b&gt;air&lt;/b&gt;." in page  # a note comes from a file
-    assert "whether its maps move with the labels was not asked" in seen(run / "report")
+    assert "whether its maps depend on the labels was not tested" in seen(run / "report")
     assert "One patient's maps by each network" not in page  # made-up maps have no brain to be drawn on
 
 
@@ -119,7 +119,7 @@ def test_one_patients_maps_are_drawn_side_by_side_on_one_plane(run: Path):
             write(Volume(brain, affine), path.parent / "brain.nii.gz")
             for one in record["maps"]:
                 write(Volume(heat, affine), path.parent / one["files"]["t1ce"])
-    page = report.write(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
+    page = report_files.write_report(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
     part = page[page.index('<div class="beside">') :]
     part = part[: part.index("</div>")]
     assert "Patient P002, MGMT" in page
@@ -135,7 +135,7 @@ def test_maps_by_other_settings_are_counted_and_left_out_and_a_run_without_any_h
         path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": {"methods": ["gradcam"]}}))
     for path in (run / "rivals" / "resnet10").glob("maps/*/map.json"):
         path.unlink()
-    written = report.write(run_folder.read_run(run), run / "report")
+    written = report_files.write_report(run_folder.read_run(run), run / "report")
     assert written.metrics.stale["scores"] == 31  # of visits
     found = read_metrics(run / "report")
     assert "comparator_maps" not in found

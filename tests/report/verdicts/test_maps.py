@@ -28,9 +28,10 @@ from mri_vit.data.cohort import visit_id
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.report import assembly
-from mri_vit.report.figures import maps as figures
+from mri_vit.report.figures import map_figures
+from mri_vit.report.figures import map_figures as figures
 from mri_vit.report.numbers import maps
-from mri_vit.report.pages import html as report
+from mri_vit.report.pages import report_files, terminal
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Map, Run
@@ -38,9 +39,10 @@ from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.run import Nothing
 from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.words import map_verdicts, terminal
-from mri_vit.report.words import maps as texts
-from mri_vit.report.words.wording import Facts, escape
+from mri_vit.report.words import map_sentences
+from mri_vit.report.words import map_sentences as texts
+from mri_vit.report.words.notation import escape
+from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Explain
@@ -209,7 +211,7 @@ def test_a_map_that_stays_when_all_weights_are_randomised_fails_and_says_so(scor
     assert found["rollout"]["verdict_kind"] == "fails"
     assert found["rollout"]["randomised"]["value"] == pytest.approx(made_maps.AFTER_RANDOMISING["rollout"], abs=0.02)
     randomised = {key: value for key, value in found["rollout"]["randomised"].items() if key != "stage"}
-    proof = map_verdicts.interval(Mean(**randomised))
+    proof = map_sentences.rank_interval(Mean(**randomised))
     assert f"moves with the model: no (rank correlation {proof})" in found["rollout"]["verdict"]
     assert "which need not come from what the model learned" in found["rollout"]["verdict"]
     assert found["gradient_attention"]["verdict_kind"] == "passes"
@@ -274,12 +276,12 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
 def test_the_verdict_follows_its_rules(changes, kind, words):
     found = map_verdict.of_method(result(**changes), "better")
     assert found.kind == kind
-    assert words in map_verdicts.sentence(result(**changes), found, "mgmt", "better", False)
+    assert words in map_sentences.map_verdict_sentence(result(**changes), found, "mgmt", "better", False)
 
 
 def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught():
     found = map_verdict.of_method(result(), "better")
-    said, taught = (map_verdicts.sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
+    said, taught = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
     assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
     assert taught == f"{said}; masks had taught the network where tumours are"
 
@@ -290,7 +292,7 @@ def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
     found = map_verdict.of_method(result(), predicted)
-    sentence = map_verdicts.sentence(result(), found, "os", predicted, False)
+    sentence = map_sentences.map_verdict_sentence(result(), found, "os", predicted, False)
     assert found.kind == "none"
     assert words in sentence
     assert "not where overall survival shows" in sentence
@@ -298,7 +300,7 @@ def test_why_there_is_no_finding_is_said(predicted, words):
 
 
 def test_every_threshold_of_a_verdict_stands_in_the_rules():
-    told = " ".join(map_verdicts.rules())
+    told = " ".join(map_sentences.map_rules())
     for number in (map_verdict.ALIKE, map_verdict.FEWEST):
         assert str(number) in told
 
@@ -389,10 +391,10 @@ def test_the_figures_are_drawn_of_what_is_undefined_too(scored):
     for found in (scored, undefined):
         endpoint = completed(MapEvaluation, found).endpoints["mgmt"]
         drawn = [
-            figures.curves(endpoint.curves),
-            figures.tumour([("MGMT", endpoint.methods)]),
-            figures.cascade(endpoint.methods),
-            figures.agreement(list(endpoint.methods), endpoint.agreement),
+            map_figures.deletion_insertion(endpoint.curves),
+            map_figures.tumour_overlap([("MGMT", endpoint.methods)]),
+            map_figures.randomisation_cascade(endpoint.methods),
+            map_figures.method_agreement(list(endpoint.methods), endpoint.agreement),
         ]
         assert all(style.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
 
@@ -472,7 +474,7 @@ def seen(folder: Path) -> str:
     """The page of a run's report on MGMT alone, as text."""
     run = run_folder.read_run(folder)
     run = replace(run, study=run.study.model_copy(update={"endpoints": run.study.endpoints[:1]}))
-    return report.write(run, folder / "report").page.read_text(encoding="utf-8")
+    return report_files.write_report(run, folder / "report").page.read_text(encoding="utf-8")
 
 
 @pytest.mark.usefixtures("sketched")
@@ -494,14 +496,14 @@ def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_pa
     assert "1 map was made with other settings or an older version" in page
     assert "run <code>mri-vit explain</code> again." in page
     assert "12.3" not in page
-    assert terminal.verdicts(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
+    assert terminal.verdict_lines(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
 
 
 def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
-    assert set(texts.HOW) == set(METHODS)
+    assert set(map_sentences.MADE_BY) == set(METHODS)
     made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
 
-    said = " ".join(texts.attention(filled({"maps": made, "map_settings": Explain().of_maps}), Facts()))
+    said = " ".join(map_sentences.map_methods(filled({"maps": made, "map_settings": Explain().of_maps}), Facts()))
     for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", texts.EXPLAINED_CLASS):
         assert words in said
     assert "occlusion" not in said
@@ -509,12 +511,12 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
 
 
 def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
-    said = " ".join(texts.attention(filled({"map_scores": scored}), Facts()))
+    said = " ".join(map_sentences.map_methods(filled({"map_scores": scored}), Facts()))
     assert "Maps were judged on 40 patients" in said
     assert "Where a tumour mask was given" in said
     assert all(escape(rule) in said for rule in scored["rules"])
-    lines = texts.lines(filled({"map_scores": scored}))
+    lines = map_sentences.map_result_lines(filled({"map_scores": scored}))
     assert len(lines) == len(ENDPOINTS) * len(METHODS_MADE)
     for (name, endpoint), line in zip(scored["endpoints"].items(), lines[::2], strict=True):
         assert line == f"**{name}**, maps by attention rollout: {escape(endpoint['methods']['rollout']['verdict'])}."
-    assert texts.attention(filled({}), Facts()) == texts.lines(filled({})) == []
+    assert map_sentences.map_methods(filled({}), Facts()) == map_sentences.map_result_lines(filled({})) == []

@@ -32,7 +32,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.verdicts import models as verdict
-from mri_vit.report.words import published, verdicts
+from mri_vit.report.words import caveats as published
+from mri_vit.report.words import model_verdicts
 from mri_vit.settings import recipe
 from mri_vit.settings.endpoint import Endpoint
 
@@ -166,7 +167,7 @@ CAVEATS = Caveats(tied=False, apart=None, outside=0, like_truth=False, gap=0.1, 
 def judged(models: dict[str, BinaryResult], notes: dict[str, str], caveats=CAVEATS, **more) -> dict[str, tuple[str, str]]:
     """The kind and the sentence of each model's verdict."""
     found = verdict.of_endpoint(models, dict.fromkeys(models, caveats), more.pop("leaks", False), **more)
-    return {model: (found[model].kind, verdicts.sentence(models[model], found[model], notes)) for model in models}
+    return {model: (found[model].kind, model_verdicts.verdict_sentence(models[model], found[model], notes)) for model in models}
 
 
 VERSUS = Comparison(difference=0.12, low=0.03, high=0.21, z=2.6, p=0.009, p_adjusted=0.009, n=100, nadeau_bengio=None)
@@ -295,8 +296,10 @@ def test_a_site_that_explains_it_is_in_the_verdict():
     assert "confounded" not in judged({"vit": of_nothing}, {})["vit"][1]  # of what is no better than chance, no site is to blame
     assert "confounded" not in judged({"vit": result(within_sites=sites.model_copy(update={"confounded": False}))}, {})["vit"][1]
     told = frozenset({"vit"})
-    assert verdicts.SITE in judged({"vit": result()}, {}, site_told=told)["vit"][1]
-    assert verdicts.SITE not in judged({"vit": result(p=0.5)}, {}, site_told=told)["vit"][1]  # nothing was found by any way
+    assert model_verdicts.SITE_WARNING in judged({"vit": result()}, {}, site_told=told)["vit"][1]
+    assert (
+        model_verdicts.SITE_WARNING not in judged({"vit": result(p=0.5)}, {}, site_told=told)["vit"][1]
+    )  # nothing was found by any way
     holds = result(within_sites=sites.model_copy(update={"confounded": False, "p": 0.01, "value": 0.68}))
     said = judged({"vit": holds}, {}, site_told=told)["vit"][1]
     assert "predicts the site, but the result holds among patients of one site (AUC 0.680, one-sided p = 0.010, not" in said
@@ -353,7 +356,7 @@ def test_a_model_that_scores_all_alike_has_an_auc_of_a_half_and_a_warning(small)
     found = measure(alone(alike, "pten"))["endpoints"]["pten"]["models"]["vit"]
     assert (found["auc"]["value"], found["verdict_kind"]) == (0.5, "chance")
     assert found["remark"].startswith("Warning: all ")
-    assert verdicts.ALIKE in found["verdict"]
+    assert model_verdicts.ALIKE in found["verdict"]
 
 
 def leaked(first: float, second: float | None, endpoints: int = 4) -> frozenset[str]:
@@ -384,9 +387,9 @@ def test_thresholds_that_are_their_own_folds_best_throughout_were_chosen_there(s
     honest = measure(small)["endpoints"]["mgmt"]["models"]["vit"]
     rest = ours.loc[~((ours.model == "shuffled") & (ours.endpoint != "os"))]
     found = measure(replace(small, predictions=pd.concat([rest, *leaking])))["endpoints"]
-    assert not honest["verdict"].startswith(verdicts.LEAK)
-    assert all(r["verdict"].startswith(verdicts.LEAK) for name in ("mgmt", "pten") for r in found[name]["models"].values())
-    assert not found["os"]["models"]["vit"]["verdict"].startswith(verdicts.LEAK)
+    assert not honest["verdict"].startswith(model_verdicts.LEAK)
+    assert all(r["verdict"].startswith(model_verdicts.LEAK) for name in ("mgmt", "pten") for r in found[name]["models"].values())
+    assert not found["os"]["models"]["vit"]["verdict"].startswith(model_verdicts.LEAK)
 
 
 def test_labels_found_twice_after_permutation_withdraw_their_endpoints_verdicts(small):
@@ -394,10 +397,10 @@ def test_labels_found_twice_after_permutation_withdraw_their_endpoints_verdicts(
     again = known.predictions.loc[known.predictions.model == "shuffled"].assign(model="shuffled again")
     leaking = replace(known, predictions=pd.concat([known.predictions, again]))
     models = measure(alone(leaking, "pten"))["endpoints"]["pten"]["models"]
-    assert all(result["verdict"].startswith(verdicts.LEAK) for result in models.values())
+    assert all(result["verdict"].startswith(model_verdicts.LEAK) for result in models.values())
     assert models["vit"]["verdict_kind"] == models["clinical"]["verdict_kind"] == "undefined"
     once = measure(alone(known, "pten"))["endpoints"]["pten"]["models"]
-    assert not once["vit"]["verdict"].startswith(verdicts.LEAK)
+    assert not once["vit"]["verdict"].startswith(model_verdicts.LEAK)
 
 
 def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
@@ -414,7 +417,7 @@ def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
 
 
 def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
-    rules = " ".join(verdicts.rules())
+    rules = " ".join(model_verdicts.verdict_rules())
     assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST))
     assert f"√({FALSE_POSITIVES}/E)" in rules
 
@@ -430,7 +433,7 @@ def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path,
             figure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
             assert all(math.isnan(value) for value in told[figure].values()), name
             said = f"cannot be judged: all of one class (n = {told['n']}, 0 {'positive' if figure == 'auc' else 'died'})"
-            assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {verdicts.ALIKE}")
+            assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {model_verdicts.ALIKE}")
     assert "Infinity" not in json.dumps(found)
 
 
@@ -577,7 +580,7 @@ def test_the_same_run_gives_the_same_numbers_and_plain_json(small):
 
 def test_published_figures_name_their_source(metrics):
     assert [f["figure"] for f in metrics["endpoints"]["mgmt"]["published"]][:3] == ["AUC 0.6309", "AUC 0.5698", "AUC 0.5491"]
-    for figure in (figure for endpoint in published.FIGURES for figure in published.figures(endpoint)):
+    for figure in (figure for endpoint in published.PUBLISHED for figure in published.published_figures(endpoint)):
         assert re.search(r"doi:10\.\d{4,}/\S+$|PMID \d{8}$|arXiv:\d{4}\.\d{4,5}$", figure.source), figure
         assert re.search(r"\d", figure.n), figure
         assert figure.validation in ("internal", "external", "pooled"), figure
@@ -585,11 +588,11 @@ def test_published_figures_name_their_source(metrics):
 
 
 def test_figures_of_others_say_on_whom_they_were_validated():
-    found = {(f.figure, f.validation, f.n) for f in published.figures("os")}
+    found = {(f.figure, f.validation, f.n) for f in published.published_figures("os")}
     assert {("C 0.709", "external", "708"), ("C 0.677", "external", "132")} <= found  # SNUH and Severance, Lee et al. 2023
     assert {(figure, validation) for figure, validation, _ in found} >= {("C 0.73", "internal"), ("C 0.65 and 0.60", "external")}
-    assert published.figures("pten")[0].n == "40"
-    assert "13 studies" in published.figures("tertp")[0].n
+    assert published.published_figures("pten")[0].n == "40"
+    assert "13 studies" in published.published_figures("tertp")[0].n
 
 
 def test_every_model_that_is_no_control_is_a_candidate():

@@ -12,7 +12,7 @@ import pytest
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.parts import BestControl, Comparison, WithinSites
 from mri_vit.report.verdicts.models import Standing, TooGood, Unjudged, Verdict
-from mri_vit.report.words import cards, glossary
+from mri_vit.report.words import caveats, model_verdicts
 
 BETTER = Verdict("better", "better", None, False, False, controls="better")
 
@@ -40,10 +40,10 @@ def everything():
         yield replace(BETTER, leaks=leaks, too_good=good, confounded=confounded, controls=standing)
 
 
-def test_no_verdict_on_a_card_is_longer_than_six_words():
+def test_no_verdict_on_a_card_is_longer_than_twelve_words():
     for verdict in everything():
         for found in (result(), result(best(True)), result(best(False))):
-            assert 1 <= len(cards.headline(found, verdict).split()) <= 6
+            assert 1 <= len(model_verdicts.card_headline(found, verdict).split()) <= 12
 
 
 @pytest.mark.parametrize(
@@ -55,42 +55,45 @@ def test_no_verdict_on_a_card_is_longer_than_six_words():
     ],
 )
 def test_what_casts_doubt_goes_before_what_speaks_for_a_result(doubt, said):
-    assert cards.headline(result(best(True)), BETTER) == "Better than chance and every control"
-    assert cards.headline(result(best(True)), replace(BETTER, **doubt)) == said
+    assert model_verdicts.card_headline(result(best(True)), BETTER) == "Better than chance and every control"
+    assert model_verdicts.card_headline(result(best(True)), replace(BETTER, **doubt)) == said
 
 
 def test_the_control_that_is_not_beaten_is_named():
     one, other = replace(BETTER, controls="not better"), replace(BETTER, controls="not the least")
-    assert cards.headline(result(best(False)), one) == "Better than chance, not than intensity"
-    assert cards.headline(result(best(False)), other) == "Better than chance, not than volume"
-    found = cards.card("vit", result(best(False)), other).beats_controls
-    assert (found.holds, found.words) == (False, "not volume")
+    assert model_verdicts.card_headline(result(best(False)), one) == "Better than chance, but no better than brightness alone"
+    assert (
+        model_verdicts.card_headline(result(best(False)), other)
+        == "Better than chance, but no better than brain and tumour volume alone"
+    )
+    found = model_verdicts.card("vit", result(best(False)), other).beats_controls
+    assert (found.holds, found.words) == (False, "no better than brain and tumour volume alone")
 
 
 def test_nothing_is_ticked_where_there_is_nothing_to_hold():
-    card = cards.card("vit", result(best(True), within(0.001, 0.7)), Verdict("chance", "chance", None, False, False))
+    card = model_verdicts.card("vit", result(best(True), within(0.001, 0.7)), Verdict("chance", "chance", None, False, False))
     assert (card.beats_controls.holds, card.holds_in_sites.holds) == (None, None)
-    alone = cards.card("vit", result(), replace(BETTER, controls="not run"))
+    alone = model_verdicts.card("vit", result(), replace(BETTER, controls="not run"))
     assert (alone.beats_controls.holds, alone.holds_in_sites.holds) == (None, None)
 
 
 @pytest.mark.parametrize(("p", "least", "holds"), [(0.001, 0.7, True), (0.001, 0.45, False), (0.2, 0.7, False)])
 def test_a_result_holds_in_every_site_where_each_is_above_chance_and_all_together_are(p, least, holds):
-    found = cards.card("vit", result(best(True), within(p, least)), BETTER).holds_in_sites
+    found = model_verdicts.card("vit", result(best(True), within(p, least)), BETTER).holds_in_sites
     assert found.holds is holds
     assert f"AUC {least:.2f} to 0.90 in 3 sites" in found.words
 
 
 def test_a_term_leads_to_its_entry_once_and_what_is_no_term_is_left_alone():
-    shown = str(glossary.explained("AUC and <b>AUC</b>: Brier score [95 %]"))
+    shown = str(caveats.with_glossary_links("AUC and <b>AUC</b>: Brier score [95 %]"))
     assert shown.count("<a ") == 2
     assert 'href="#term-auc"' in shown
     assert 'href="#term-brier-score"' in shown
     assert "&lt;b&gt;AUC&lt;/b&gt;" in shown
-    assert str(glossary.explained("caucus, folder, thresholds")) == "caucus, folder, thresholds"
+    assert str(caveats.with_glossary_links("caucus, folder, thresholds")) == "caucus, folder, thresholds"
 
 
 def test_every_term_has_an_address_of_its_own():
-    addresses = [glossary.anchor(term) for term in glossary.TERMS]
+    addresses = [caveats.glossary_anchor(term) for term in caveats.GLOSSARY]
     assert len(set(addresses)) == len(addresses)
     assert all(re.fullmatch(r"term-[a-z0-9-]+", one) for one in addresses)

@@ -10,8 +10,8 @@ import pytest
 from made.metrics import filled
 from markdown_it import MarkdownIt
 
-from mri_vit.report.words import checklists
-from mri_vit.report.words.answers import FILLERS
+from mri_vit.report.words import checklists, notation
+from mri_vit.report.words.checklist_answers import FILLERS
 from mri_vit.report.words.checklists import AUTHOR, Checklist, Item
 from mri_vit.settings.schema import CHANNELS, Model, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
@@ -86,7 +86,7 @@ def answers(name: str, metrics: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_item_has_a_number_of_its_own_and_a_filler_that_exists_or_none(name):
-    items = checklists.load(name).items
+    items = checklists.read_checklist(name).items
     assert len({item.number for item in items}) == len(items)
     assert {item.fill for item in items} - {""} <= set(FILLERS)
     assert all(item.section and item.asks for item in items)
@@ -98,7 +98,7 @@ def test_every_item_has_a_number_of_its_own_and_a_filler_that_exists_or_none(nam
 
 def test_what_the_author_is_told_is_a_sentence_of_its_own():
     for name in NAMES:
-        told = [item.write for item in checklists.load(name).items if item.write]
+        told = [item.write for item in checklists.read_checklist(name).items if item.write]
         assert len(told) == len(set(told))
         assert all(len(text.split()) >= 6 and text.endswith(".") for text in told)
 
@@ -111,17 +111,17 @@ def test_no_item_is_empty_for_any_design(name):
 
 
 def test_stard_ai_has_its_40_items_in_48_parts_in_order():
-    numbers = [item.number for item in checklists.load("stard_ai").items]
+    numbers = [item.number for item in checklists.read_checklist("stard_ai").items]
     parts = {15: "abcd", 16: "abc", 17: "ab", 26: "ab", 40: "ab"}  # Sounderajah et al. 2025, Table 2
     assert numbers == [f"{n}{part}" for n in range(1, 41) for part in parts.get(n, ("",))]
 
 
 def test_no_filler_is_without_an_item():
-    assert {item.fill for name in NAMES for item in checklists.load(name).items} - {""} == set(FILLERS)
+    assert {item.fill for name in NAMES for item in checklists.read_checklist(name).items} - {""} == set(FILLERS)
 
 
 def test_tripod_ai_has_its_27_items_in_52_parts_in_order():
-    numbers = [item.number for item in checklists.load("tripod_ai").items]
+    numbers = [item.number for item in checklists.read_checklist("tripod_ai").items]
     assert len(numbers) == 52
     main = [int(re.sub(r"[a-z]", "", number)) for number in numbers]
     assert sorted(set(main)) == list(range(1, 28))
@@ -133,7 +133,7 @@ def test_tripod_ai_has_its_27_items_in_52_parts_in_order():
 
 
 def test_claim_has_its_44_items_in_order():
-    assert [item.number for item in checklists.load("claim").items] == [str(n) for n in range(1, 45)]
+    assert [item.number for item in checklists.read_checklist("claim").items] == [str(n) for n in range(1, 45)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -148,12 +148,12 @@ def test_the_count_at_the_top_is_that_of_the_rows(name):
         in_part = sum("<strong>for the author</strong>" in text for text in answered)
         expected = f"Of {len(rows)} items {len(answered) - in_part} are answered from the run and {in_part} in part"
         assert expected in WRITERS[name](metrics)
-        assert len(rows) == len(checklists.load(name).items)
+        assert len(rows) == len(checklists.read_checklist(name).items)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_is_filled_from_nothing(name):
-    assert WRITERS[name]({"design": "table"}).count(f"| {AUTHOR}: ") == len(checklists.load(name).items)
+    assert WRITERS[name]({"design": "table"}).count(f"| {AUTHOR}: ") == len(checklists.read_checklist(name).items)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_an_external_evaluation_is_told_where_it_is_asked_for():
 
 def test_a_filled_item_says_what_it_leaves_to_the_author():
     item = Item("1", "Here", "What?", fill="sizes", left="the rest")
-    text = checklists.table(Checklist("T", "S", (item,)), filled(made_up()))
+    text = checklists.checklist_table(Checklist("T", "S", (item,)), filled(made_up()))
     assert "| 1 | Here | What? | In the evaluation, mgmt: 51 patients, 20 positive. **for the author**: the rest |" in text
     assert "Of 1 items 0 are answered from the run and 1 in part" in text
 
@@ -255,9 +255,9 @@ def test_a_checklist_that_lost_an_item_is_refused(monkeypatch, tmp_path):
     (tmp_path / "items" / "short.toml").write_text(
         'title = "T"\nsource = "S"\nitems = 2\n[[item]]\nnumber = "1"\nsection = "a"\nasks = "b"\n'
     )
-    monkeypatch.setattr(checklists, "files", lambda package: tmp_path)
+    monkeypatch.setattr(notation, "files", lambda package: tmp_path)
     with pytest.raises(ValueError, match=r"short\.toml: 1 items; expected 2"):
-        checklists.load("short")
+        checklists.read_checklist("short")
 
 
 def test_subgroups_are_answered_by_their_columns():

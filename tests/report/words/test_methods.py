@@ -20,8 +20,8 @@ from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
 from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
-from mri_vit.report.words import findings, maps, methods, network, preparation, references, training, wording
-from mri_vit.report.words.wording import Facts
+from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
+from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, Model, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
@@ -103,7 +103,7 @@ def made_up(**changes: Any) -> dict[str, Any]:
 
 
 def written(metrics: dict[str, Any], facts: Facts | None = None) -> str:
-    return methods.text(filled(metrics), facts or Facts())
+    return methods_section.methods_and_results(filled(metrics), facts or Facts())
 
 
 def settings(
@@ -188,19 +188,19 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"tune_every": 4}, "After every 4 epochs"),
         ({"token_budget": 99}, "up to 99 tokens"),
         ({"leave_out": "site"}, "each value of site is a test fold"),
-        ({"layer_decay": 0.65}, "learned at 0.65 times the rate of the one behind"),
-        ({"embedding_rate": 0.23}, "patch embedding learned at 0.23 times the rate"),
-        ({"frozen": 0.15}, "In the first 15% of the steps the heads learned alone"),
+        ({"layer_decay": 0.65}, "0.65 times the learning rate of the block behind"),
+        ({"embedding_rate": 0.23}, "patch embedding was trained with 0.23 times"),
+        ({"frozen": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
         ({"move_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
-        ({"guide_share": 0.4}, "the labels' losses, patches told the share of tumour in them (weight 0.4); att"),
-        ({"guide_attention": 0.7}, "drawn to the tumour's patches"),
-        ({"guide_labels": 5.0}, "told the labels (weight 5)"),
+        ({"guide_share": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
+        ({"guide_attention": 0.7}, "supervised with the tumour's patches"),
+        ({"guide_labels": 5.0}, "predicted the labels (weight 5)"),
         (
             {"guide_encoded": 2.5},
-            "a linear head on the mean of the tumour's tokens, as the last block reads them, told the labels (weight 2.5)",
+            "a linear head on the mean of the tumour's tokens before the last block predicted the labels (weight 2.5)",
         ),
         ({"guide_tokens": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
     ],
@@ -245,7 +245,7 @@ def test_what_a_mirrored_patient_did_not_teach_is_told(text):
     told = "Patients were mirrored left to right with probability one half"
     assert f"{told}." in text
     sided = written(made_up(settings=settings(sided=["mgmt", "tertp"])))
-    assert f"{told}, and then taught nothing of mgmt and tertp, which may hang on the side." in sided
+    assert f"{told}, and did not train mgmt and tertp, which may depend on the side" in sided
     assert "mirrored" not in written(made_up(settings=settings(sided=["mgmt"], mirror=False)))
 
 
@@ -271,7 +271,7 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
 )
 def test_the_brain_is_told_by_the_way_that_was_chosen(way, words):
     command = ("/opt/hd-bet", "{input}", "{output}") if way == "command" else ()
-    told = preparation.brains(Prepare(brain=way, brain_command=command), CHANNELS, Facts())
+    told = protocol.brain_masks(Prepare(brain=way, brain_command=command), CHANNELS, Facts())
     assert len(told) == 1
     assert words in told[0]
     assert "/opt" not in told[0]
@@ -316,7 +316,7 @@ def test_the_columns_of_the_clinical_control_are_named():
 
 OF_A_TEST = [
     key
-    for key in findings.MEASURES
+    for key in methods_section.MEASURE_SENTENCES
     if key.startswith("chance_test:") or key in ("refits", "p_adjusted", "retraining:seeds", "retraining:repeats")
 ]
 
@@ -327,7 +327,7 @@ def test_a_test_against_chance_is_told_as_it_was_made(method, inflation):
     for endpoint in metrics["endpoints"].values():
         for result in endpoint["models"].values():
             result["chance_test"] |= {"method": method, "inflation": inflation}
-    told = findings.measures(filled(metrics))
+    told = methods_section.measure_sentences(filled(metrics))
     assert {key for key in told if key.startswith("chance_test:")} == {f"chance_test:{method}"}
     assert ("refits" in told) == (inflation > 1)
     for endpoint in metrics["endpoints"].values():
@@ -335,7 +335,7 @@ def test_a_test_against_chance_is_told_as_it_was_made(method, inflation):
             result["chance_test"].pop("p_adjusted", None)
             result.pop("versus_controls", None)
     assert "p_adjusted" in told
-    assert "p_adjusted" not in findings.measures(filled(metrics))
+    assert "p_adjusted" not in methods_section.measure_sentences(filled(metrics))
 
 
 def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(text):
@@ -365,9 +365,9 @@ def annotation(part: type[Part], name: str) -> Any:
     return part.model_fields[name].annotation
 
 
-@pytest.mark.parametrize("key", sorted(set(findings.MEASURES) - set(OF_A_TEST)))
+@pytest.mark.parametrize("key", sorted(set(methods_section.MEASURE_SENTENCES) - set(OF_A_TEST)))
 def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
-    sentence = references.uncited(findings.MEASURES[key])
+    sentence = methods_section.without_citations(methods_section.MEASURE_SENTENCES[key])
     metrics, (name, _, kind) = made_up(), key.partition(":")
     results = {name: next(iter(endpoint["models"].values())) for name, endpoint in metrics["endpoints"].items()}
     levels: list[tuple[type[Part], dict[str, Any]]] = [
@@ -386,11 +386,11 @@ def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
         holders = [(part, test) for test in ([] if part is ChanceTest else paired)] or [(part, test) for test in single]
     for _, level in holders:
         level.pop(name, None)
-    assert key not in findings.measures(filled(metrics))
+    assert key not in methods_section.measure_sentences(filled(metrics))
     part, level = holders[0]
     level[name] = sample(annotation(part, name), 0.5, 1)
-    assert findings.measures(filled(metrics))[key] == findings.MEASURES[key]
-    assert sentence in references.uncited(" ".join(findings.measures(filled(metrics)).values()))
+    assert methods_section.measure_sentences(filled(metrics))[key] == methods_section.MEASURE_SENTENCES[key]
+    assert sentence in methods_section.without_citations(" ".join(methods_section.measure_sentences(filled(metrics)).values()))
 
 
 def test_a_table_from_elsewhere_gets_evaluation_alone():
@@ -475,13 +475,15 @@ def test_every_reference_that_is_cited_is_listed_and_every_listed_one_is_cited(t
 
 
 def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be_cited():
-    everything = "".join(findings.MEASURES.values())
+    everything = "".join(methods_section.MEASURE_SENTENCES.values())
     for survival in ("cox", "hazard"):
         metrics = made_up(settings=settings(model=Model(survival=survival)))
-        for stage in (preparation.preparation, network.model, training.training):
+        for stage in (protocol.preparation_sentences, networks.model_sentences, protocol.training_sentences):
             everything += "".join(stage(filled(metrics), Facts()))
-    everything += "".join([*network.POOLED.values(), *network.METHODS.values()])
-    everything += "".join(network.model(filled(made_up(settings=settings(model=Model(conv_stem=8, texture=4)))), Facts()))
+    everything += "".join([*networks.POOLED.values(), *networks.PRETRAINING_METHODS.values()])
+    everything += "".join(
+        networks.model_sentences(filled(made_up(settings=settings(model=Model(conv_stem=8, texture=4)))), Facts())
+    )
     asked = Train(
         layer_decay=0.7,
         embedding_rate=0.2,
@@ -492,20 +494,22 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
         guide_attention=1.0,
         move_mm=1.0,
     )
-    everything += "".join([*training.options(asked), *training.guidance(asked)])
-    everything += "".join([*maps.HOW.values(), maps.JUDGED, maps.TUMOUR, maps.SEQUENCES])
-    keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
-    assert keys == set(references.REFERENCES)
+    everything += "".join([*protocol.optional_settings(asked), *protocol.mask_supervision(asked)])
+    everything += "".join(
+        [*map_sentences.MADE_BY.values(), map_sentences.JUDGED, map_sentences.JUDGED_BY_TUMOUR, map_sentences.SEQUENCES]
+    )
+    keys = {key for group in methods_section.CITATION.findall(everything) for key in group.split(",")}
+    assert keys == set(methods_section.REFERENCES)
 
 
 def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
-    assert maps.taught(filled(made_up(settings=settings()))) == ""
-    assert "may show no more than that" in maps.taught(filled(made_up(settings=settings(guide_attention=1.0))))
+    assert map_sentences.supervision_note(filled(made_up(settings=settings()))) == ""
+    assert "only that supervision" in map_sentences.supervision_note(filled(made_up(settings=settings(guide_attention=1.0))))
 
 
 def test_an_unknown_citation_is_an_error():
     with pytest.raises(KeyError, match="nobody"):
-        references.numbered("As shown [@nobody].")
+        methods_section.with_references("As shown [@nobody].")
 
 
 def test_exclusions_are_counted_by_reason():
@@ -543,7 +547,7 @@ def test_the_number_of_parameters_is_the_encoder_s_own(kind, patch):
     grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, **kind)
     dim, depth, heads, mlp = model.shape
     encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, **kind)
-    assert wording.parameters(model, grid, 4) == sum(weights.numel() for weights in encoder.parameters())
+    assert networks.encoder_parameters(model, grid, CHANNELS) == sum(weights.numel() for weights in encoder.parameters())
 
 
 def test_names_and_reasons_are_neither_markup_nor_html_nor_citations():
@@ -571,7 +575,7 @@ def test_an_undefined_figure_is_called_so():
         "judged": {"value": None, "low": None, "high": None},
         "chance_test": {"method": "within folds", "p": None, "p_adjusted": None},
     }
-    line = next(line for line in findings.lines(filled(metrics)) if line.startswith("**mgmt**, vit"))
+    line = next(line for line in endpoint_results.result_lines(filled(metrics)) if line.startswith("**mgmt**, vit"))
     assert "AUC undefined" in line
     assert "one-sided against chance p undefined" in line
     assert "nan" not in written(metrics).lower()

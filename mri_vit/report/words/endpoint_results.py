@@ -1,4 +1,4 @@
-"""The table of measures of one endpoint: a line per measure, a cell per model. Results of `metrics.json` in, text out."""
+"""The results of an endpoint in words: lines for a paper, and the table of its measures."""
 
 from __future__ import annotations
 
@@ -6,11 +6,120 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mri_vit.report.schema.binary import BinaryResult, OperatingPoint
-from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, SurvivalResult
-from mri_vit.report.words.notation import adjusted_p, between, ends, interval, is_defined, judged, number, p_value
-from mri_vit.report.words.verdicts import METHODS
+from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, OperatingPoint
+from mri_vit.report.schema.metrics import Metrics, Result
+from mri_vit.report.schema.parts import Comparison, Estimate, Value
+from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, IntegratedBrier, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.words import run_facts
+from mri_vit.report.words.model_verdicts import METHODS
+from mri_vit.report.words.notation import (
+    SYMBOLS,
+    adjusted_p,
+    between,
+    counted,
+    ends,
+    escape,
+    interval,
+    is_defined,
+    is_known,
+    judged,
+    number,
+    p_value,
+    signed,
+    symbol,
+)
+
+NAMES = {
+    "auc": "AUC of all scores together",
+    "average_precision": "average precision",
+    "brier": "Brier score",
+    "harrell_c": "Harrell's C of all risks together",
+    "uno_c": "Uno's C",
+    "integrated_brier": "integrated Brier score",
+}
+RATES = {"sensitivity": "sensitivity", "specificity": "specificity", "ppv": "PPV", "npv": "NPV"}
+
+
+def result_lines(metrics: Metrics) -> list[str]:
+    """A line for each result, comparison, inner estimate of an external evaluation, and site probe."""
+    said = [
+        f"**{escape(name)}**, {escape(model)}: {patients_and_events(result)}; {'; '.join(_result_figures(result))}."
+        for name, model, result in run_facts.results(metrics)
+    ]
+    said += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
+    said += [
+        comparison_line(name, model, other, test)
+        for name, model, found in run_facts.results(metrics)
+        for other, test in [*found.versus_controls.items(), *([(OWN, found.versus_own)] if found.versus_own else [])]
+    ]
+    for name, model, _ in run_facts.results(metrics):
+        if own := (metrics.internal or {}).get(name, {}).get(model):
+            where = "out of fold in the run's own cohort"
+            said.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {interval(own)}.")
+    probes = metrics.site_probe.models if metrics.site_probe else {}
+    return said + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
+
+
+def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
+    """A model less another, with interval and test."""
+    resampled = test.nadeau_bengio
+    over = f", over the folds of all repeats one-sided {escape(p_value(resampled.p))}" if resampled else ""
+    return (
+        f"**{escape(name)}**, {escape(model)} less {other} ({counted(test.n, 'patient')}): difference {signed(test)}, "
+        f"two-sided {escape(p_value(test.p))}, {escape(adjusted_p(test.p_adjusted))}{over}."
+    )
+
+
+def patients_and_events(result: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
+    """51 patients, 20 positive."""
+    patients = counted(result.n if isinstance(result, BinaryResult | SurvivalResult) else result.known, "patient")
+    if isinstance(result, BinaryResult | BinaryEndpoint):
+        return f"{patients}, {result.positive} positive"
+    return f"{patients}, {result.events} died"
+
+
+def headline_figure(result: Result) -> str:
+    """The one figure of a result that stands for it."""
+    return f"{symbol(result)} {judged(result)}"
+
+
+def threshold_rates(result: Result) -> list[str]:
+    """Sensitivity and the like at the threshold, those that are known."""
+    point = result.operating_point if isinstance(result, BinaryResult) else None
+    if point is None:
+        return []
+    return [f"{words} {interval(rate)}" for key, words in RATES.items() if is_known(rate := getattr(point, key))]
+
+
+def _result_figures(result: Result) -> list[str]:
+    figures = [headline_figure(result)]
+    for key, words in NAMES.items():
+        if words not in figures[0] and (part := getattr(result, key, None)):
+            figures.append(f"{words} {_figure(part)}")
+    figures += [f"remark: {escape(result.remark).rstrip('.')}"] if result.remark else []
+    if is_defined(result.fold_variance):
+        figures.append(f"folds {number(result.fold_mean)} ± {number(result.fold_variance, 4)} (mean ± sample variance)")
+    if isinstance(result, BinaryResult):
+        if fit := result.calibration:
+            both = {"slope": fit.slope, "intercept": fit.intercept}
+            figures += [f"calibration {key} {number(value)}" for key, value in both.items() if is_defined(value)]
+        figures += threshold_rates(result)
+    else:
+        figures += [f"AUC at {at.days} days {interval(at)}" for at in result.auc_at if is_known(at)]
+    test = result.chance_test
+    adjusted = f" ({escape(adjusted_p(test.p_adjusted))})" if is_defined(test.p_adjusted) else ""
+    figures.append(f"one-sided against chance {escape(p_value(test.p))}{adjusted}")
+    if isinstance(result, SurvivalResult):
+        figures.append(f"log-rank {escape(p_value(result.logrank.p))}")
+        if is_known(ratio := result.hazard.per_sd):
+            figures.append(f"hazard ratio per standard deviation {interval(ratio, digits=2)}")
+    return [*figures, f"verdict: {escape(result.verdict)}"] if result.verdict else figures
+
+
+def _figure(part: Estimate | Value | IntegratedBrier) -> str:
+    return number(part.value) if isinstance(part, Value) else interval(part)
+
 
 R = TypeVar("R", BinaryResult, SurvivalResult)
 Row = tuple[str, list[str]]
@@ -25,7 +134,7 @@ class Measure(Generic[R]):
     write: Callable[[R], str | None]
 
 
-def lines(models: Mapping[str, BinaryResult | SurvivalResult]) -> list[Row]:
+def measure_rows(models: Mapping[str, Result]) -> list[Row]:
     """Each measure's name and a cell per model, in the order of `models`; a measure that no model has is left out."""
     binary = [result for result in models.values() if isinstance(result, BinaryResult)]
     survival = [result for result in models.values() if isinstance(result, SurvivalResult)]
@@ -61,7 +170,7 @@ def _brier_at(days: Days) -> Callable[[SurvivalResult], str | None]:
     return lambda r: next((write(point) for point in r.brier_at if point.days == days), None)
 
 
-def _spread(result: BinaryResult | SurvivalResult) -> str | None:
+def _spread(result: Result) -> str | None:
     if len(result.folds) == len(result.repeats):
         return None  # one fold: there is nothing to take a mean of
     return f"{number(result.fold_mean, 4, result.n)} ± {number(result.fold_variance, 4)}"
@@ -80,18 +189,18 @@ def _logrank(r: SurvivalResult) -> str:
 
 
 def _hazard(r: HazardRatio, n: int) -> str:
-    return f"{interval(r, n, 2)}, the same at all times: {p_value(r.proportional_p)}"
+    return f"{interval(r, n, 2)}, proportional hazards: {p_value(r.proportional_p)}"
 
 
 def _restricted_mean(r: SurvivalResult) -> str:
-    found = r.restricted_mean
-    until = f", up to {number(found.tau_days, 0)} days" if is_defined(found.tau_days) else ""
-    return f"{interval(found.difference, r.n, 0)} days{until}"
+    mean = r.restricted_mean
+    until = f", up to {number(mean.tau_days, 0)} days" if is_defined(mean.tau_days) else ""
+    return f"{interval(mean.difference, r.n, 0)} days{until}"
 
 
 def _integrated_brier(r: SurvivalResult) -> str | None:
-    found = r.integrated_brier
-    return found and f"{interval(found, r.n)} ({number(found.reference)})"
+    brier = r.integrated_brier
+    return brier and f"{interval(brier, r.n)} ({number(brier.reference)})"
 
 
 def _slope(r: BinaryResult) -> str | None:
@@ -106,39 +215,39 @@ def _intercept(r: BinaryResult) -> str | None:
 
 TEST = "Against chance, one-sided, not adjusted"
 ADJUSTED = "Against chance, one-sided, Holm over endpoints and candidates, or controls"
-RETRAINED = "Another training of the same study would lie in"
-SITES = "Pairs of patients of one site"
+RETRAINED = "Expected range of another training"
+SITES = "Within sites"
 
 
-def _test(r: BinaryResult | SurvivalResult) -> str:
+def _chance_test(r: Result) -> str:
     test = r.chance_test
     draws = f", {test.draws:,} permutations" if test.draws else ""
     return f"{p_value(test.p)}; {METHODS[test.method]}{draws}, error × {number(test.inflation, 2)}"
 
 
-def _retrained(r: BinaryResult | SurvivalResult) -> str | None:
-    found = r.retraining
-    single = ", of a single network each" if found and found.source == "seeds" else ""
-    return found and f"{ends(found.low, found.high)}, of {found.trainings} {found.source}{single}"
+def _retrained(r: Result) -> str | None:
+    retraining = r.retraining
+    single = ", each a single network" if retraining and retraining.source == "seeds" else ""
+    return retraining and f"{ends(retraining.low, retraining.high)}, of {retraining.trainings} {retraining.source}{single}"
 
 
-def _sites(r: BinaryResult | SurvivalResult) -> str | None:
-    found = r.within_sites
-    if not found:
+def _sites(r: Result) -> str | None:
+    sites = r.within_sites
+    if not sites:
         return None
-    beyond = f", I² {number(100 * found.i_squared, 0)} %" if is_defined(found.i_squared) else ""
-    between = f"{number(found.least)} to {number(found.most)} in {found.sites} sites{beyond}"
-    return f"{number(found.value)}, one-sided {p_value(found.p)}, not adjusted; {between}"
+    beyond = f", I² {number(100 * sites.i_squared, 0)} %" if is_defined(sites.i_squared) else ""
+    between = f"{number(sites.least)} to {number(sites.most)} in {sites.sites} sites{beyond}"
+    return f"{number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted; {between}"
 
 
 BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Patients (positive)", lambda r: f"{r.n} ({r.positive})"),
-    Measure("AUC that is judged [95 %, refitting allowed for]", judged),
+    Measure("AUC, judged [95 %, corrected for refitting]", judged),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r.auc, r.n)),
     Measure("AUC, all patients, Wilson 95 %", lambda r: ends(r.auc_wilson.low, r.auc_wilson.high)),
     Measure("AUC, all patients, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
     Measure("AUC, mean ± variance over folds", _spread),
-    Measure(TEST, _test),
+    Measure(TEST, _chance_test),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, _retrained),
     Measure(SITES, _sites),
@@ -165,11 +274,11 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
 )
 SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Patients (died)", lambda r: f"{r.n} ({r.events})"),
-    Measure("Harrell's C that is judged [95 %, refitting allowed for]", judged),
+    Measure("Harrell's C, judged [95 %, corrected for refitting]", judged),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
     Measure("Harrell's C, mean ± variance over folds", _spread),
     Measure("Uno's C [bootstrap 95 %]", _uno),
-    Measure(TEST, _test),
+    Measure(TEST, _chance_test),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, _retrained),
     Measure(SITES, _sites),

@@ -34,17 +34,17 @@ STROKES = dict(
 )
 CHANCE = Stroke(INK, DASHED, 1.2, "x")
 RATIOS = (1, 2, 4, 8, 16, 32)  # by doublings, like the maps' own scale
-ROOM = 0.8  # of the axes' shares of energy below the even one: less than its share is seen, how much less matters little
+LOWEST_RATIO = 0.8  # of the axes' shares of energy below the even one: less than its share is seen, how much less matters little
 
 
-def curves(found: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figure:
+def deletion_insertion(curves: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figure:
     """Mean curves of deletion (above) and insertion (below) with 95 % bands; the dashed line is the random order."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 5.0), layout="constrained")
         above, below = figure.subplots(2, 1)
         for axes, share, orders, word in (
-            (above, 100 * numbers(found["deletion"].fraction), found["deletion"].orders, "left out"),
-            (below, 100 * numbers(found["insertion"].fraction), found["insertion"].orders, "put in"),
+            (above, 100 * numbers(curves["deletion"].fraction), curves["deletion"].orders, "removed"),
+            (below, 100 * numbers(curves["insertion"].fraction), curves["insertion"].orders, "inserted"),
         ):
             for name, curve in orders.items():
                 stroke = CHANCE if name == RANDOM else STROKES[name]
@@ -53,12 +53,12 @@ def curves(found: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figur
                 line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
                 axes.plot(share, numbers(curve.value), marker=stroke.marker, ms=3.2, label=label, **line)
             axes.axhline(0, color=GREY, lw=0.6)
-            axes.set(xlim=(0, 100), xlabel=f"Places {word}, %", ylabel="Change of evidence, SD")
+            axes.set(xlim=(0, 100), xlabel=f"Positions {word}, %", ylabel="Change of evidence, SD")
         figure.legend(*above.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 
 
-def tumour(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figure:
+def tumour_overlap(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figure:
     """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
 
     Filled marks are the trained model's with 95 % intervals; crosses are means over networks of randomised weights with
@@ -78,14 +78,14 @@ def tumour(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figur
             for name, result in methods.items():
                 height -= 1
                 figure.text(0.02, bottom + top * (height + 0.6) / (lines + 0.2), short(name), va="center", fontsize=8.5)
-                _dot(ratio_axes, result.energy_ratio, result.energy_randomised, 1.0, height, STROKES[name])
+                _draw_estimate(ratio_axes, result.energy_ratio, result.energy_randomised, 1.0, height, STROKES[name])
                 chance = result.hit_chance.value
-                _dot(hit_axes, result.hits, result.hit_randomised, chance, height, STROKES[name])
+                _draw_estimate(hit_axes, result.hits, result.hit_randomised, chance, height, STROKES[name])
         results = [result for _, methods in groups for result in methods.values()]
         highest = [part.high for result in results for part in (result.energy_ratio, result.energy_randomised)]
-        ratio_axes.set(xscale="log", xlim=(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest])), xlabel="× the tumour's share")
+        ratio_axes.set(xscale="log", xlim=(LOWEST_RATIO, 1.15 * np.nanmax([RATIOS[3], *highest])), xlabel="× the tumour's share")
         ratio_axes.set_xticks(RATIOS, [str(tick) for tick in RATIOS])
-        ratio_axes.set_xlim(ROOM, 1.15 * np.nanmax([RATIOS[3], *highest]))  # once more: ticks widen a logarithmic axis
+        ratio_axes.set_xlim(LOWEST_RATIO, 1.15 * np.nanmax([RATIOS[3], *highest]))  # once more: ticks widen a logarithmic axis
         ratio_axes.xaxis.set_minor_locator(NullLocator())
         hit_axes.set(xlim=(0, 1), xlabel="Peaks on the tumour")
         hit_axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
@@ -97,7 +97,7 @@ def tumour(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figur
     return figure
 
 
-def _dot(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: float, stroke: Stroke) -> None:
+def _draw_estimate(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: float, stroke: Stroke) -> None:
     value, low, high = estimate.value, estimate.low, estimate.high
     axes.plot([chance, chance], [height - 0.32, height + 0.32], color=INK, lw=1.2, zorder=1)
     axes.plot([low, high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt")
@@ -109,19 +109,20 @@ def _dot(axes: Axes, estimate: Mean, randomised: Mean, chance: float, height: fl
     axes.plot(randomised.value, height - 0.16, "x", ms=5, color=GREY, mew=1.4, zorder=2, clip_on=False)
 
 
-def cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
+def randomisation_cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
     """Rank correlation with the trained model's map while the weights are randomised from the heads down, with 95 % bands."""
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 3.7), layout="constrained")
         axes = figure.add_subplot()
         stages: list[str] = []
         for name, result in methods.items():
-            found = result.cascade
-            if not found:
+            stages_measured = result.cascade
+            if not stages_measured:
                 continue
-            stages = [stage.stage for stage in found]
+            stages = [stage.stage for stage in stages_measured]
             value, low, high = (
-                numbers([1.0, *ends]) for ends in zip(*((stage.value, stage.low, stage.high) for stage in found), strict=True)
+                numbers([1.0, *ends])
+                for ends in zip(*((stage.value, stage.low, stage.high) for stage in stages_measured), strict=True)
             )
             across = np.arange(len(value))
             stroke = STROKES[name]
@@ -131,20 +132,20 @@ def cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
         axes.axhline(ALIKE, color=INK, lw=1, ls=DASHED)
         axes.axhline(0, color=GREY, lw=0.6)
         turned = {"rotation": 45, "ha": "right"} if len(stages) > 5 else {}  # more names than lie side by side
-        axes.set_xticks(range(len(stages) + 1), ["nothing", *stages], **turned)
+        axes.set_xticks(range(len(stages) + 1), ["none", *stages], **turned)
         axes.set(ylim=(-0.4, 1.05), xlabel="Randomised, from the top down to here", ylabel="Rank correlation with the map")
         figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 
-def agreement(methods: Sequence[str], pairs: Sequence[Agreement]) -> Figure:
+def method_agreement(methods: Sequence[str], pairs: Sequence[Agreement]) -> Figure:
     """Mean rank correlation of each pair of methods' maps of the same patient."""
     place = {name: index for index, name in enumerate(methods)}
     table = np.full((len(methods), len(methods)), np.nan)
     for pair in pairs:
         if {pair.method, pair.other} <= set(place):
-            one, other = place[pair.method], place[pair.other]
-            table[one, other] = table[other, one] = pair.value
+            row, column = place[pair.method], place[pair.other]
+            table[row, column] = table[column, row] = pair.value
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 1.3 + 0.42 * len(methods)), layout="constrained")
         axes = figure.add_subplot()

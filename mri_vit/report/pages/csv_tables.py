@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -10,7 +10,7 @@ import pandas as pd
 from mri_vit.data.sheet import harmless
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.maps import EndpointMaps, MapResult
+from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.parts import Band, Part
 from mri_vit.report.schema.patients import Patient
@@ -20,43 +20,41 @@ Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")
 
 
-def of_report(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Every table by its file name; one that would be empty is left out, but for the excluded.
 
     `survivors` are the Kaplan–Meier curves of the risk groups, as drawn.
     """
-    tables = {
-        "results": pd.DataFrame(list(_results(metrics))),
-        "contenders": pd.DataFrame([_flat(_cells(model)) for model in metrics.contenders]),
-        "folds": pd.DataFrame([{**head, **_cells(fold)} for head, _, result in _of_models(metrics) for fold in result.folds]),
-        "roc": pd.DataFrame(list(_curves(metrics, "roc"))),
-        "precision_recall": pd.DataFrame(list(_curves(metrics, "precision_recall"))),
-        "calibration": pd.DataFrame(list(_calibration(metrics))),
-        "decision": pd.DataFrame(list(_decision(metrics))),
-        "survival_curves": pd.DataFrame(list(_curves(metrics, "curve"))),
-        "kaplan_meier": survivors,
-        "table1": pd.DataFrame(list(_characteristics(metrics))),
-        "patients": pd.DataFrame([_patient(one) for one in metrics.patients]),
-        "subgroups": pd.DataFrame(
-            [{"endpoint": name, **_cells(row)} for name, found in metrics.endpoints.items() for row in found.subgroups]
+    rows: dict[str, Iterable[Cells]] = {
+        "results": _results(metrics),
+        "contenders": map(_row, metrics.contenders),
+        "folds": ({**head, **_cells(fold)} for head, _, result in _of_models(metrics) for fold in result.folds),
+        "roc": _curves(metrics, "roc"),
+        "precision_recall": _curves(metrics, "precision_recall"),
+        "calibration": _calibration(metrics),
+        "decision": _decision(metrics),
+        "survival_curves": _curves(metrics, "curve"),
+        "table1": _characteristics(metrics),
+        "patients": map(_patient, metrics.patients),
+        "subgroups": ({"endpoint": name, **_cells(row)} for name, e in metrics.endpoints.items() for row in e.subgroups),
+        "pairs": ({"endpoint": name, **_row(pair)} for name, e in metrics.endpoints.items() for pair in e.pairs),
+        "added_value": _hazard_ratios(metrics),
+        "drift": ({**head, **_row(drift)} for head, drifts in _by_model(metrics.drift) for drift in drifts),
+        "new_hospital": ({**head, **_row(expected)} for head, expected in _by_model(metrics.new_hospital)),
+        "map_scores": ({**head, **_row(result)} for head, result in _map_results(metrics.map_scores)),
+        "comparator_map_scores": (
+            {"model": model, **head, **_row(result)}
+            for model, maps in metrics.comparator_maps.items()
+            for head, result in _map_results(maps.scores)
         ),
-        "pairs": pd.DataFrame(
-            [{"endpoint": name, **_flat(_cells(pair))} for name, found in metrics.endpoints.items() for pair in found.pairs]
+        "map_curves": _map_curves(metrics),
+        "map_cascade": (
+            {**head, **_cells(stage)} for head, result in _map_results(metrics.map_scores) for stage in result.cascade
         ),
-        "added_value": pd.DataFrame(list(_hazard_ratios(metrics))),
-        "drift": pd.DataFrame([{**head, **_flat(_cells(one))} for head, drifts in _by_model(metrics.drift) for one in drifts]),
-        "new_hospital": pd.DataFrame([{**head, **_flat(_cells(one))} for head, one in _by_model(metrics.new_hospital)]),
-        "map_scores": pd.DataFrame([{**head, **_flat(_cells(result))} for head, result in _map_results(metrics)]),
-        "comparator_map_scores": pd.DataFrame(list(_of_comparators(metrics))),
-        "map_curves": pd.DataFrame(list(_map_curves(metrics))),
-        "map_cascade": pd.DataFrame(
-            [{**head, **_cells(stage)} for head, result in _map_results(metrics) for stage in result.cascade]
-        ),
-        "map_agreement": pd.DataFrame(
-            [{"endpoint": name, **_cells(pair)} for name, endpoint in _scored(metrics) for pair in endpoint.agreement]
-        ),
+        "map_agreement": ({"endpoint": name, **_cells(pair)} for name, e in _scored(metrics.map_scores) for pair in e.agreement),
     }
-    return {"excluded": run.excluded} | {name: table for name, table in tables.items() if len(table)}
+    tables = {"excluded": run.excluded, "kaplan_meier": survivors} | {name: pd.DataFrame(list(r)) for name, r in rows.items()}
+    return {name: table for name, table in tables.items() if len(table) or name == "excluded"}
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -67,6 +65,11 @@ def to_csv(table: pd.DataFrame) -> str:
 def _cells(part: Part) -> Cells:
     """A part as the file has it, null where it is undefined."""
     return part.model_dump(mode="json")
+
+
+def _row(part: Part) -> Cells:
+    """A part's values by their path, e.g. `auc.low`."""
+    return _flat(_cells(part))
 
 
 def _of_models(metrics: Metrics) -> Iterator[tuple[Cells, Endpoint, BinaryResult | SurvivalResult]]:
@@ -84,7 +87,7 @@ def _by_model(found: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[Cells, T]]
 def _results(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint and model with every measure that is one value, named by its path, e.g. `auc.low`."""
     for head, endpoint, result in _of_models(metrics):
-        yield {**head, "kind": endpoint.kind, **_flat(_cells(result))}
+        yield {**head, "kind": endpoint.kind, **_row(result)}
 
 
 def _hazard_ratios(metrics: Metrics) -> Iterator[Cells]:
@@ -148,46 +151,32 @@ def _calibration(metrics: Metrics) -> Iterator[Cells]:
 
 def _decision(metrics: Metrics) -> Iterator[Cells]:
     """A row per threshold; of survival, for each day."""
-    for name, endpoint in metrics.endpoints.items():
-        for model, result in endpoint.models.items():
-            found: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
-            if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:
-                found.append((None, result.net_benefit, result.net_benefit_band, endpoint.net_benefit_of_all))
-            if isinstance(result, SurvivalResult):
-                found += [(at.days, at.net_benefit, at.net_benefit_band, at.net_benefit_of_all) for at in result.decision_at]
-            for days, benefit, band, of_all in found:
-                empty = (None,) * len(benefit)
-                columns = {"threshold": endpoint.thresholds, "net_benefit": benefit}
-                columns |= {
-                    "low": band.low if band else empty,
-                    "high": band.high if band else empty,
-                    "net_benefit_of_all": of_all,
-                }
-                for row in zip(*columns.values(), strict=True):
-                    yield {"endpoint": name, "model": model, "days": days, **dict(zip(columns, row, strict=True))}
+    for head, endpoint, result in _of_models(metrics):
+        curves: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
+        if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:
+            curves.append((None, result.net_benefit, result.net_benefit_band, endpoint.net_benefit_of_all))
+        if isinstance(result, SurvivalResult):
+            curves += [(at.days, at.net_benefit, at.net_benefit_band, at.net_benefit_of_all) for at in result.decision_at]
+        for days, benefit, band, of_all in curves:
+            low, high = (band.low, band.high) if band else ((None,) * len(benefit),) * 2
+            for threshold, *values in zip(endpoint.thresholds, benefit, low, high, of_all, strict=True):
+                columns = dict(zip(("net_benefit", "low", "high", "net_benefit_of_all"), values, strict=True))
+                yield {**head, "days": days, "threshold": threshold, **columns}
 
 
-def _scored(metrics: Metrics) -> list[tuple[str, EndpointMaps]]:
-    return list(metrics.map_scores.endpoints.items()) if metrics.map_scores else []
+def _scored(scores: MapEvaluation | None) -> list[tuple[str, EndpointMaps]]:
+    return list(scores.endpoints.items()) if scores else []
 
 
-def _map_results(metrics: Metrics) -> Iterator[tuple[Cells, MapResult]]:
-    for name, endpoint in _scored(metrics):
+def _map_results(scores: MapEvaluation | None) -> Iterator[tuple[Cells, MapResult]]:
+    for name, endpoint in _scored(scores):
         for method, result in endpoint.methods.items():
             yield {"endpoint": name, "method": method}, result
 
 
-def _of_comparators(metrics: Metrics) -> Iterator[Cells]:
-    """A row per comparator, endpoint and method, like those of the own model."""
-    for model, found in metrics.comparator_maps.items():
-        for name, endpoint in (found.scores.endpoints if found.scores else {}).items():
-            for method, result in endpoint.methods.items():
-                yield {"model": model, "endpoint": name, "method": method, **_flat(_cells(result))}
-
-
 def _map_curves(metrics: Metrics) -> Iterator[Cells]:
     """A row per endpoint, order of removal and fraction, in standard deviations of the evidence."""
-    for name, endpoint in _scored(metrics):
+    for name, endpoint in _scored(metrics.map_scores):
         for order, found in endpoint.curves.items():
             for method, curve in found.orders.items():
                 for point in zip(found.fraction, curve.value, curve.low, curve.high, strict=True):

@@ -1,0 +1,253 @@
+"""What a patient's page draws: volumes for the viewer, a predicted survival curve, and a score among those of the cohort.
+
+All volumes lie in the reference scan's own space, whatever their voxels: a prepared scan lies on the grid, whose axes are turned
+into that space. Letters: x, y, z voxels, c sequences, f places, n patients.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pandas as pd
+from einops import reduce
+from jaxtyping import Bool, Float, UInt8
+
+from mri_vit.data import tokens
+from mri_vit.data.tokens import Tokens
+from mri_vit.data.volume import Volume, read, read_mask
+from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
+from mri_vit.metrics.survival import kaplan_meier
+from mri_vit.prepare.prepared import reference_to_grid
+from mri_vit.report.reading.maps import Map
+from mri_vit.report.schema.patients import PatientResult
+from mri_vit.run import files
+from mri_vit.settings import sequences
+
+FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
+LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
+MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the picture's
+
+
+def viewer_volumes(
+    prepared: Path | None, patient_map: Map | None, tumour: Path | None, entries: Sequence[Mapping[str, Any]], reference: str
+) -> dict[str, Any]:
+    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's mask.
+
+    Parameters
+    ----------
+    prepared
+        The prepared visit's folder, whose scans are shown on the grid; None where it is gone.
+    found
+        The visit's maps, over the reference's brain on its own voxels; None where none were made or its brain was not published.
+    tumour
+        The tumour's mask, in the reference's space; None without one.
+    entries
+        Those of `found`'s maps that are shown, in that order.
+    reference
+        The sequence in whose space all lie.
+
+    Raises
+    ------
+    UnusablePatient, IntegrityError
+        A scan, a map or the prepared patient is damaged.
+    """
+    scans, maps = [], []
+    if patient_map:
+        scan = read(patient_map.folder / patient_map.facts["brain"])
+        box = bounding_box(scan.array)
+        scans.append({"label": f"{sequences.title(reference)}, as it was scanned", "volume": base64_nifti(cropped(scan, box))})
+        for entry in entries:
+            heat = cropped(map_on_scan(patient_map.folder, entry, scan, reference), box)
+            shown = base64_nifti(Volume(map_levels(heat.array), heat.affine))
+            maps.append({"volume": shown, "peak_mm": list(entry["peak_mm"]), "even": nearly_even(entry["peak"])})
+    if prepared:
+        scans += [
+            {"label": f"{sequences.title(name)}, prepared", "volume": base64_nifti(one)}
+            for name, one in prepared_volumes(prepared).items()
+        ]
+    return {
+        "scans": scans,
+        "maps": maps,
+        "tumour": base64_nifti(tumour_volume(read_mask(tumour))) if tumour and scans else None,
+        "top": SCALE[-1],
+    }
+
+
+def prepared_volumes(prepared: Path) -> dict[str, Volume]:
+    """The prepared scans by sequence, as bytes, on voxels of 2 mm or the grid's own; one that is missing is left out."""
+    stored = coarse_tokens(tokens.load(prepared / files.TOKENS))
+    volumes = tokens.to_volume(stored)
+    brain = (volumes != 0).any(axis=0)
+    box = bounding_box(brain)
+    affine = np.linalg.inv(reference_to_grid(prepared)) @ np.array(stored.grid.affine)
+    scans = {}
+    for name, array in zip(stored.channels, volumes, strict=True):
+        if array.any():
+            low, high = np.percentile(array[brain], CONTRAST)
+            level = 1 + 254 * ((array - low) / max(high - low, 1e-6)).clip(0, 1)  # 1e-6: a scan of one value is black, no fault
+            scans[name] = cropped(Volume(np.where(brain, level, 0).round().astype(np.uint8), affine), box)
+    return scans
+
+
+def coarse_tokens(stored: Tokens) -> Tokens:
+    """The same brain on larger voxels, each the mean of several, as far as they divide a patch and stay within `FINEST_MM`."""
+    grid = stored.grid
+    factor = max(n for n in range(1, grid.patch + 1) if grid.patch % n == 0 and (n == 1 or n * grid.spacing_mm <= FINEST_MM))
+    sizes = dict.fromkeys("xyz", grid.patch // factor) | {"c": len(stored.channels)}
+    patches = reduce(
+        stored.patches.astype(np.float32), "f (c x u y v z w) -> f (c x y z)", "mean", **sizes, u=factor, v=factor, w=factor
+    )
+    fewer = grid.model_copy(
+        update={"edge": grid.edge // factor, "spacing_mm": grid.spacing_mm * factor, "patch": grid.patch // factor}
+    )
+    return replace(stored, patches=patches, grid=fewer)
+
+
+def tumour_volume(tumour: Volume) -> Volume:
+    """A tumour's mask on its own voxels, 1 inside: the viewer draws its border within each plane."""
+    mask = tumour.array != 0
+    return cropped(Volume(mask.astype(np.uint8), tumour.affine), bounding_box(mask))
+
+
+def map_levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
+    """A map in times the uniform map as bytes: 0 at an even share or less, 255 at the scale's top.
+
+    Between them the squared level is even in the map's logarithm, because NiiVue's opacity below a threshold is the squared
+    level: so the opacity grows evenly with each doubling, as in explain/overlay.py.
+    """
+    height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
+    return np.rint(255 * np.sqrt(height)).astype(np.uint8)
+
+
+def bounding_box(array: np.ndarray) -> tuple[slice, slice, slice]:
+    """The box of what is not 0 in x, y, z, with a margin; all of it where nothing is."""
+    ends = [np.flatnonzero(array.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
+    if not len(ends[0]):
+        return slice(None), slice(None), slice(None)
+    x, y, z = (slice(max(int(end[0]) - MARGIN, 0), int(end[-1]) + MARGIN + 1) for end in ends)
+    return x, y, z
+
+
+def cropped(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+    """The part of a volume in a box, lying where it lay."""
+    affine = volume.affine.copy()
+    affine[:3, 3] += affine[:3, :3] @ [part.start or 0 for part in box]
+    return Volume(volume.array[box], affine)
+
+
+def base64_nifti(volume: Volume) -> str:
+    """A volume of bytes as the base64 text of its .nii.gz; equal volumes give equal texts."""
+    image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
+    image.set_qform(volume.affine, code=1)
+    image.header.set_xyzt_units("mm")
+    return base64.b64encode(gzip.compress(image.to_bytes(), LEVEL, mtime=0)).decode()
+
+
+def drawable(patient_map: Map, reference: str) -> bool:
+    """Whether the brain and every map lie on the reference's voxels."""
+    needed = [patient_map.facts.get("brain"), *(entry["files"].get(reference) for entry in patient_map.facts["maps"])]
+    return len(needed) > 1 and all(name and (patient_map.folder / name).is_file() for name in needed)
+
+
+def map_on_scan(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
+    """A map on the reference's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
+    return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
+
+
+CURVE_WIDTH, CURVE_HEIGHT = 420, 200  # the drawing's own units, in which a page lays it out
+LAST_DAYS = 1095.0  # three years: few predictions and few glioblastoma patients reach further
+MONTH_TICKS = ((182.0, "6"), (365.0, "12"), (548.0, "18"), (730.0, "24"), (1095.0, "36"))  # days, months
+
+
+@dataclass(frozen=True)
+class SurvivalCurve:
+    """Polylines as SVG has them, where years lie, and the patient's own time."""
+
+    predicted: str
+    cohort: str
+    ticks: Sequence[tuple[float, str]]
+    own: float | None  # where the patient's time lies; None where it is not known, or beyond the drawing
+    died: bool
+
+
+def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"]) -> str:
+    """Kaplan and Meier's curve of everybody whose time is known."""
+    if not len(time_days):
+        return ""
+    fitted = kaplan_meier(time_days, died, "cohort").survival_function_["cohort"]
+    days, alive = fitted.index.to_numpy(dtype=float), fitted.to_numpy()
+    steps = [point for i in range(1, len(days)) for point in ((days[i], alive[i - 1]), (days[i], alive[i]))]
+    return _polyline([(days[0], alive[0]), *steps])
+
+
+def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> SurvivalCurve:
+    """The curve of one patient of a cohort, with the patient's own time."""
+    own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
+    return survival_curve(points, of_all, own, bool(result.truth))
+
+
+def survival_curve(
+    points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, died: bool = False
+) -> SurvivalCurve:
+    """The curve through a patient's (days, probability of being alive), which starts from 1."""
+    ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
+    return SurvivalCurve(_polyline([(0.0, 1.0), *points]), of_all, ticks, own, died)
+
+
+def _polyline(points: Sequence[tuple[float, float]]) -> str:
+    inside = [(days, alive) for days, alive in points if days <= LAST_DAYS]
+    return " ".join(f"{_x(days):.1f},{CURVE_HEIGHT * (1 - alive):.1f}" for days, alive in inside)
+
+
+def _x(days: float) -> float:
+    return CURVE_WIDTH * days / LAST_DAYS
+
+
+STRIP_WIDTH, STRIP_ROW = 420, 34  # the drawing's own units: its width, and the height of a row of dots
+MOST_DOTS = 400  # dots in a row; of more, every so-many-th by rank, which keeps the shape
+GOLDEN_RATIO = 0.618034  # dots are moved up and down by its multiples, which never line up
+
+
+@dataclass(frozen=True)
+class ScoreStrip:
+    """Dots by group, the patient's own place, the threshold's, and the ends of the scale in words."""
+
+    groups: Sequence[tuple[str, Sequence[tuple[float, float]]]]  # name, and x and y of each dot
+    own: float
+    threshold: float | None
+    ends: tuple[str, str]
+    height: int
+    scale: str  # what the scale is of
+
+
+def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, scale: str = "score") -> ScoreStrip:
+    """A drawing from an endpoint's rows of `predictions.csv` (patient, score, truth or event), a score and the threshold.
+
+    A patient of several repeats or visits is one dot, at the mean score.
+    """
+    column, names = ("truth", ("positive", "negative")) if kind == "binary" else ("event", ("died", "alive at last"))
+    patients = rows.groupby("patient").agg({"score": "mean", column: "first"})
+    flag, scores = patients[column], patients.score.to_numpy(dtype=float)
+    low, high = (
+        (0.0, 1.0) if kind == "binary" else (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
+    )
+
+    def x(score: float) -> float:
+        return round(STRIP_WIDTH * (score - low) / max(high - low, 1e-9), 1)  # 1e-9: scores that are all the same
+
+    groups = []
+    for row, (name, value) in enumerate(zip(names, (1, 0), strict=True)):
+        of_group = np.sort(scores[(flag == value).to_numpy()])
+        few = np.unique(np.linspace(0, len(of_group) - 1, min(len(of_group), MOST_DOTS)).round().astype(int))
+        heights = [STRIP_ROW * (row + 0.2 + 0.6 * (index * GOLDEN_RATIO % 1)) for index in range(len(few))]
+        dots = [(x(float(score)), round(y, 1)) for score, y in zip(of_group[few], heights, strict=True)]
+        groups.append((f"{name} ({len(of_group)})", dots))
+    at = None if np.isnan(threshold) or not low <= threshold <= high else x(threshold)
+    return ScoreStrip(groups, x(own), at, (f"{low:.2g}", f"{high:.2g}"), STRIP_ROW * len(groups), scale)

@@ -1,0 +1,323 @@
+"""Methods: the content of `metrics.json` goes in, Markdown for a paper's Methods and Results comes out.
+
+Each stage writes its own sentences, with the run's figures, and only when settings or figures show that it happened. What a
+run cannot know is a gap, **[author: …]**; `[@key]` cites.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping
+
+from mri_vit.metrics import comparison
+from mri_vit.metrics.bootstrap import RESAMPLES
+from mri_vit.metrics.calibration_curve import expected_calibration_error
+from mri_vit.metrics.discrimination import bootstrap_interval
+from mri_vit.report.numbers.site_probe import PERMUTATIONS
+from mri_vit.report.numbers.survival import TAU_DAYS
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Part
+from mri_vit.report.schema.run import Environment
+from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
+from mri_vit.report.words.notation import (
+    counted,
+    escape,
+    is_known,
+    word_list,
+)
+from mri_vit.report.words.protocol import preparation_sentences, training_sentences
+from mri_vit.report.words.run_facts import Facts
+from mri_vit.settings.recipe import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
+
+AUC_RESAMPLES, CALIBRATION_BINS = (
+    inspect.signature(function).parameters[name].default  # what the report leaves as it is
+    for function, name in (
+        (bootstrap_interval, "resamples"),
+        (expected_calibration_error, "bins"),
+    )
+)
+
+MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
+    "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
+    "auc_bootstrap": f"Another interval of the AUC is from a bootstrap of patients, stratified by class ({AUC_RESAMPLES} "
+    "resamples) [@bootstrap].",
+    "auc_within_folds": "The AUC was also taken over pairs of patients of the same fold [@janes].",
+    "average_precision": "Average precision has an interval from the same kind of bootstrap and is read against the share of "
+    "positives.",
+    "brier": "The Brier score [@brier] was computed from the predicted probabilities; its interval is from a bootstrap of "
+    f"patients ({RESAMPLES} resamples) [@bootstrap].",
+    "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration], "
+    "by the ratio of observed to expected positives and by the integrated calibration index [@austin], with intervals from the "
+    f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
+    "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
+    "Wilson's intervals [@wilson].",
+    "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
+    "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
+    "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell] with a 95 % percentile interval from a "
+    f"bootstrap of patients ({RESAMPLES} resamples) [@bootstrap].",
+    "harrell_c_within_folds": "C was also taken over pairs of patients of the same fold.",
+    "uno_c": "Uno's C [@uno] weights by the inverse probability G(t) of not being censored by the day of a death, and counts "
+    f"deaths before day {TAU_DAYS:.0f} or the end of follow-up, whichever is first.",
+    "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring; its "
+    "intervals are Wilson's [@wilson], by the spread of a bootstrap of patients.",
+    "brier_at": "The Brier score of predicted survival at fixed times is weighted for censoring [@graf].",
+    "integrated_brier": "The Brier score was also integrated over time [@graf], with an interval from a bootstrap of patients.",
+    "calibration_at": "Predicted survival was compared with that observed by Kaplan and Meier's method [@kaplan].",
+    "groups": "Patients of low and of high risk are shown by Kaplan-Meier curves [@kaplan].",
+    "logrank": "The two groups were compared by the log-rank test [@mantel].",
+    "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
+    "test of proportional hazards [@grambsch].",
+    "restricted_mean": "The groups' mean survival up to a fixed day is compared too [@rmst].",
+    "decision_at": "Clinical use at fixed times was judged by net benefit, positives being estimated by Kaplan and Meier's "
+    "method [@vickerssurvival], with a pointwise band from the patients' influence.",
+    "fold_variance": "Figures of single folds are given as mean ± sample variance.",
+    "judged:binary": "The judged AUC is over pairs of patients scored by the same model, mean over repeats; its 95 % "
+    "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
+    "[@wilson,newcombe].",
+    "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
+    "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
+    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
+    "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
+    "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
+    "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
+    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, as each patient trained the models that scored the others; "
+    "the p is one-sided and normal.",
+    "chance_test:scores as given": "The AUC and C of these patients, on whom no model was trained, were tested by their "
+    "standard error without a signal; the p is one-sided and normal.",
+    "retraining": "The expected range of another training is a 95 % prediction interval from the trainings made.",
+    "retraining:seeds": "These trainings are the single networks of several seeds in a fold; the model's score is their "
+    "mean, which varies less.",
+    "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model.",
+    "versus_controls:binary": "The judged AUCs were compared with each control's by DeLong's paired test, of pairs "
+    "within the folds [@delong]; p are two-sided.",
+    "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
+    "their difference [@bootstrap]; p are two-sided.",
+    "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
+    "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
+    "versus_own:survival": "Cs of comparators were compared with that of the study's own model by the same jackknife "
+    "[@bootstrap].",
+    "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
+    "[@nadeau].",
+    "p_adjusted": "Adjusted p are by Holm's method [@holm], over the endpoints and candidates, or the endpoints and controls.",
+    "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
+    "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
+    f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
+    "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
+    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site; its p is from "
+    f"{PERMUTATIONS} permutations of the sites within the folds [@phipson], its normal quantile divided by what refitting adds.",
+}
+
+
+def measure_sentences(metrics: Metrics) -> dict[str, str]:
+    """The sentence of each measure and test that has a figure anywhere in the metrics, by key."""
+    present = _keys(metrics)
+    return {key: sentence for key, sentence in MEASURE_SENTENCES.items() if key in present}
+
+
+def _keys(metrics: Metrics) -> set[str]:
+    """Keys with something in them: of the metrics, of endpoints and results and of their tests; of results by kind too."""
+    keys = _known(metrics)
+    for endpoint in metrics.endpoints.values():
+        keys |= _known(endpoint)
+    for name, _, result in run_facts.results(metrics):
+        kind = metrics.endpoints[name].kind
+        keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
+        keys |= {f"chance_test:{result.chance_test.method}"} | ({"refits"} if result.chance_test.inflation > 1 else set())
+        keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
+        for test in (result.chance_test, *result.versus_controls.values(), result.versus_own):
+            keys |= _known(test) if test else set()
+    return keys
+
+
+def _known(part: Part) -> set[str]:
+    return {key for key in type(part).model_fields if is_known(getattr(part, key))}
+
+
+REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE, RADIOMICS)
+CONTROLS_MADE = {
+    CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
+    VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
+    INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
+    "brain and, where a mask was given, in the tumour)",
+    SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, as many as are best on the "
+    "tuning patients)",
+    RADIOMICS: "as an upper reference, which no model has to beat, radiomics (the same regressions on principal components of "
+    "each sequence's radiomic features, by nyxus, in the true tumour mask)",
+    SITE: "site (the same regressions on the site alone)",
+    SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
+    RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
+}
+THRESHOLDS = "Thresholds were chosen on the tuning patients of each fold; of several repeats the first is shown."
+FITTED = (
+    "In each fold the regressions were fitted on the training patients alone, and the thresholds of their probabilities chosen "
+    "on the tuning patients, like the model's."
+)
+COVARIATES = "Covariates were scaled, and a missing number replaced by the median and a flag, from the training patients alone."
+
+
+def methods_and_results(metrics: Metrics, facts: Facts) -> str:
+    """Methods and Results as Markdown, ready to be pasted.
+
+    Parameters
+    ----------
+    metrics
+        A table from elsewhere has no settings, and the stages before evaluation are left out.
+    facts
+        What `metrics.json` does not hold.
+
+    Returns
+    -------
+    Headed sections, then the numbered references that they cite and no others.
+    """
+    stages = (
+        ("Cohort", cohort_sentences),
+        ("Preparation of the images", preparation_sentences),
+        ("Model", networks.model_sentences),
+        ("Pretraining", networks.pretraining_sentences),
+        ("Training and cross-validation", training_sentences),
+        ("Comparators", networks.comparator_sentences),
+        ("Controls", control_sentences),
+        ("Evaluation", evaluation_sentences),
+        ("Maps", map_sentences.map_methods),
+        ("Software", software_sentences),
+    )
+    parts = [f"# Methods and results of “{escape(metrics.study)}”"]
+    parts.append("Written from the run's own settings and figures. What a run cannot know is marked **[author: …]**.")
+    parts += [f"## {title}\n\n{' '.join(found)}" for title, stage in stages if (found := stage(metrics, facts))]
+    if found := [*endpoint_results.result_lines(metrics), *map_sentences.map_result_lines(metrics)]:
+        parts.append("## Results\n\nBrackets hold 95 % intervals.\n\n" + "\n".join(f"- {line}" for line in found))
+    return with_references("\n\n".join(parts)) + "\n"
+
+
+def cohort_sentences(metrics: Metrics, facts: Facts) -> list[str]:
+    """Who was in the table, who was left out and why, and whose labels are known."""
+    cohort = metrics.cohort
+    if metrics.design == "table":
+        return []
+    sentences = [
+        facts.gap("source", "where the patients come from: setting, centres, dates"),
+        facts.gap("eligibility", "who was eligible, and treatments"),
+        facts.gap("ethics", "ethics approval and consent"),
+        f"The cohort table held {counted(cohort.patients, 'patient')}.",
+        excluded_sentence(metrics),
+        f"{counted(cohort.predicted, 'patient')} got a prediction.",
+    ]
+    if cohort.unpredicted:
+        sentences.append(f"{counted(cohort.unpredicted, 'patient')} in the table got none without being excluded.")
+    sentences += label_counts(metrics)
+    sentences.append(facts.gap("labels", "how, when and by whom each label was determined"))
+    return [*sentences, "A missing label was left out and never imputed."]
+
+
+def excluded_sentence(metrics: Metrics) -> str:
+    """How many patients were excluded, counted by reason."""
+    reasons = sorted(metrics.cohort.excluded_reasons.items(), key=lambda reason: -reason[1])
+    why = "; ".join(f"{escape(reason)} (n = {count})" for reason, count in reasons)
+    number = counted(metrics.cohort.excluded, "patient")
+    return f"Excluded, because their scans could not or should not be used: {number}{f' ({why})' if why else ''}."
+
+
+def label_counts(metrics: Metrics) -> list[str]:
+    """Of each endpoint: labels known in the table and in the evaluation, and how many are positive or died."""
+    cohort, sentences = metrics.cohort, []
+    for name, endpoint in metrics.endpoints.items():
+        if not endpoint.known:
+            sentences.append(f"No label of {escape(name)} entered the evaluation.")
+            continue
+        known = cohort.known.get(name)
+        in_table = "" if known is None else f" was known for {known} of {cohort.patients} patients in the table and"
+        sentences.append(
+            f"The label of {escape(name)}{in_table} entered the evaluation for {endpoint_results.patients_and_events(endpoint)}."
+        )
+    return sentences
+
+
+def control_sentences(metrics: Metrics, facts: Facts) -> list[str]:
+    """What the model has to beat: controls that have results, and those that could not be made with the reason."""
+    run, notes = run_facts.controls(metrics), metrics.notes
+    where = "On the same folds" if metrics.design == "cross-validation" else "Fitted on the earlier run's patients"
+    sentences = [f"{where}, these controls were made: {'; '.join(CONTROLS_MADE[name] for name in run)}."] if run else []
+    for name in REGRESSIONS:
+        if name in run and notes.get(f"{name}_columns"):
+            sentences.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
+    if CLINICAL in run and notes.get(f"{CLINICAL}_withheld"):
+        sentences.append(f"Of these columns not all were read for every endpoint: {escape(notes[f'{CLINICAL}_withheld'])}.")
+    if notes.get(f"{CLINICAL}_remarks"):
+        sentences.append(f"Of the clinical columns: {escape(notes[f'{CLINICAL}_remarks'])}.")
+    if set(REGRESSIONS) & set(run):
+        sentences += [FITTED, COVARIATES]
+    return sentences + [f"No {name} control: {escape(notes[name])}." for name in (*CONTROLS, RADIOMICS) if notes.get(name)]
+
+
+def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
+    """Every measure and test that has a figure, with its source."""
+    measures = measure_sentences(metrics)
+    if not measures:
+        return []
+    sentences = [_scored(metrics, facts)]
+    if metrics.repeats > 1:
+        sentences.append("Pooled figures use each patient's mean score over the repeats.")
+    sentences += [*(label_counts(metrics) if metrics.design == "table" else []), *measures.values()]
+    survival = [result for _, _, result in run_facts.results(metrics) if isinstance(result, SurvivalResult)]
+    sentences += sorted({escape(result.cutoffs) for result in survival if result.cutoffs})
+    if metrics.design == "cross-validation" and "operating_point" in measures:
+        sentences.append(THRESHOLDS)
+    sentences.append("A figure that cannot be computed (one class only, no event) is called undefined and is never replaced.")
+    if metrics.rules:
+        rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(metrics.rules, 1))
+        sentences.append(f"Verdicts follow rules that were fixed in advance: {rules}")
+    return sentences
+
+
+def _scored(metrics: Metrics, facts: Facts) -> str:
+    """Who scored the patients."""
+    unseen = run_facts.labels_alone(metrics)
+    if metrics.design == "cross-validation":
+        return (
+            f"Each patient was scored by a model that had not seen the patient{unseen}, and the scores of all folds were pooled."
+        )
+    if metrics.design == "external":
+        trained = f"none of which was trained on this cohort{unseen}"
+        return f"Each patient's score is the mean over the models of an earlier run, {trained}."
+    return f"The scores were taken from a table made elsewhere: {facts.gap('scores', 'who or what made them, and how')}."
+
+
+def software_sentences(metrics: Metrics, facts: Facts) -> list[str]:
+    """Versions, commit, device and threads."""
+    environment = metrics.environment
+    if not isinstance(environment, Environment) or not environment.versions:
+        return []
+    versions = ", ".join(f"{escape(name)} {escape(version)}" for name, version in environment.versions.items())
+    sentences = [f"The software was {versions}."]
+    if environment.git_commit is not None:
+        sentences.append(f"It was run from commit {escape(environment.git_commit)}.")
+    sentences += [f"The device was {escape(environment.device)}.", f"The number of CPU threads was {environment.threads}."]
+    return [*sentences, facts.gap("availability", "where code, weights and data can be had")]
+
+
+CITATION = re.compile(r" ?(?<!\\)\[@([a-z0-9,]+)\]")
+
+REFERENCES: Mapping[str, str] = word_list("references")
+
+
+def with_references(text: str) -> str:
+    """The text with its keys as numbers in order of first use, and the list of these references under it.
+
+    Raises KeyError for a key that is not in `REFERENCES`.
+    """
+    order: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        return " [" + ", ".join(str(order.setdefault(key, len(order) + 1)) for key in found[1].split(",")) + "]"
+
+    text = CITATION.sub(number, text)
+    if not order:
+        return text
+    return text + "\n\n## References\n\n" + "\n".join(f"{place}. {escape(REFERENCES[key])}" for key, place in order.items())
+
+
+def without_citations(text: str) -> str:
+    """The text without its citations."""
+    return CITATION.sub("", text)
