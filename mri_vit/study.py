@@ -28,7 +28,7 @@ from mri_vit.prepare.cohort import Excluded
 from mri_vit.qc import check as quality
 from mri_vit.qc.check import Looked
 from mri_vit.report.pages import report_files
-from mri_vit.report.pages.terminal import report_run
+from mri_vit.report.pages.terminal import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, progress, say, stop_clocks
@@ -51,7 +51,7 @@ def run(study: Study, console: Console) -> int:
         divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
-        return ended(excluded, report_run(folder, console))
+        return ended(excluded, report(folder, console))
 
 
 def _device(study: Study) -> str:

@@ -26,7 +26,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/pages/test_html.py",  # 63
     "prediction/test_stage.py",  # 59
     "report/verdicts/test_models.py",  # 33
-    "studies/added_value/test_numbers.py",  # 32
+    "metrics/test_added_value.py",  # 32
     "test_sequences.py",  # 32
     "train/test_devices.py",  # 27
     "train/test_supervised.py",  # 26
@@ -37,7 +37,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "prediction/test_page.py",  # 22
     "importers/dicom/test_importer.py",  # 21
     "importers/dicom/test_enhancement.py",  # 20
-    "studies/added_value/test_page.py",  # 20
+    "report/numbers/test_added_value.py",  # 20
     "explain/inspection/test_inspect_network.py",  # 19
     "crossval/test_comparison.py",  # 18
     "test_notebooks.py",  # 17
@@ -49,7 +49,6 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/numbers/test_comparators.py",  # 13
     "crossval/test_nulls.py",  # 12
 )
-
 REPRODUCTIONS = "reproductions"  # tests of what the package does not ship: all of them are long, whatever each takes
 
 gc.disable()  # a third of the time in which tests are collected; on again with the first test

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import added_value
 import numpy as np
 import pytest
 from made.inputs import ended, nifti
@@ -244,7 +243,7 @@ def test_a_script_that_is_interrupted_says_how_to_go_on(monkeypatch, capsys):
     assert "interrupted; the same command goes on" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("script", [added_value, features, ladder, pretraining_size, rotation, segmentation, table4, variants])
+@pytest.mark.parametrize("script", [features, ladder, pretraining_size, rotation, segmentation, table4, variants])
 def test_scripts_of_the_papers_figures_name_a_file_that_is_not_there(script: ModuleType, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [f"pipelines/{script.__name__}.py", str(tmp_path / "nosuch")])
     assert exit_code.of_script(script.main) == 2

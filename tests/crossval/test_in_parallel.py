@@ -39,7 +39,7 @@ def test_what_is_made_side_by_side_is_what_comes_one_after_the_other(study, monk
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
     ahead, plain = study.output / "ahead", study.output / "plain"
-    monkeypatch.setattr(in_parallel.executor, "each", handed_over)
+    monkeypatch.setattr(in_parallel.executors, "each", handed_over)
     made = []
     for units in (in_parallel.encoders, in_parallel.folds):
         made += [unit.title for unit in in_parallel.fit(units(study, patients, splits, ahead), Workplace(2))]

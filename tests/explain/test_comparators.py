@@ -178,7 +178,7 @@ def fitted(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
             home.mkdir(parents=True)
             network.save(net, home / files.WEIGHTS)
     monkeypatch.setattr(integrity, "refuse_changed_run", lambda *_: None)
-    monkeypatch.setattr(map_jobs.unchanged, "refuse_changed_patients", lambda *_: None)
+    monkeypatch.setattr(map_jobs.prepared, "refuse_changed_patients", lambda *_: None)
     return SimpleNamespace(study=study, patients=patients, split=split, run=study.output)
 
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
-from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.reading.run import OWN, Run, read_run
 from mri_vit.settings.endpoint import Endpoint
 
 TABLE = Path(__file__).with_name("retraining.csv")
@@ -54,6 +54,6 @@ def table(run: Run) -> pd.DataFrame:
 
 def main(run: Path) -> None:
     """Judge every choice of a run's networks, print the table and write it."""
-    written = table(read(run))
+    written = table(read_run(run))
     written.to_csv(TABLE, index=False, quoting=csv.QUOTE_MINIMAL, lineterminator="\n")
     print(written.to_string(index=False))

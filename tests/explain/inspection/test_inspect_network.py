@@ -33,7 +33,7 @@ def run(tiny, monkeypatch) -> tuple[Study, Split]:
     monkeypatch.setattr(landscape, "POINTS", 3)
     monkeypatch.setattr(features, "UNITS", 1)
     monkeypatch.setattr(
-        inspect_network.unchanged, "refuse_changed_patients", lambda *_: None
+        inspect_network.prepared, "refuse_changed_patients", lambda *_: None
     )  # nothing was trained: there are no hashes
     study = tiny.model_copy(update={"comparators": (CNN, SMALLER, UNTRAINED, STEM)})
     patients = cohort.read(study.cohort, study.endpoints)
