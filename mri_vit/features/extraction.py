@@ -35,7 +35,6 @@ from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.run.ownership import held
 from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings import source
-from mri_vit.settings import source as settings_source
 from mri_vit.settings.schema import Study
 
 FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
@@ -83,7 +82,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
     first = next(iter(prepared))
     origin, reads = reader(asked, prepared[first])
     say(console, f"{origin.architecture} ({origin.source}); licence {origin.licence}; features of {', '.join(origin.channels)}")
-    for warned in (settings_source.licence_caution(origin.weights, origin.licence), _cut_off(origin, first, prepared[first])):
+    for warned in (source.licence_caution(origin.weights, origin.licence), _cut_off(origin, first, prepared[first])):
         if warned:
             say(console, warned, WARNING)
     with held(output, (PARTS,)):
@@ -109,7 +108,7 @@ def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
         given = [key for key, value in asked.card.items() if value is not None and key != "licence"]
         if given or asked.channels not in ((), own.channels):
             raise UsageError(f"{asked.weights}: a file of ours says all of itself; leave --{(given or ['channels'])[0]} out")
-        said = asked.card.get("licence") or own.model.weights_licence or settings_source.OWN_LICENCE
+        said = asked.card.get("licence") or own.model.weights_licence or source.OWN_LICENCE
         origin = Origin(
             name, sha256, said, f"our {own.model.architecture}", "this package", own.channels, "none",
             taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
@@ -128,7 +127,7 @@ def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
         )
     fusion = asked.fusion if encoder.channels == 1 and len(channels) > 1 else "none"
     origin = Origin(
-        name, sha256, settings_source.stated_licence(known.licence), encoder.architecture, encoder.source, channels, fusion, encoder.heads,
+        name, sha256, source.stated_licence(known.licence), encoder.architecture, encoder.source, channels, fusion, encoder.heads,
         asdict(expected),
     )  # fmt: skip
     return origin, partial(read_foreign, encoder, expected, channels, fusion)
