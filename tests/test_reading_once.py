@@ -64,11 +64,12 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
     return counted
 
 
-def test_a_run_reads_the_cohort_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
+def test_a_run_reads_each_cohort_table_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(integrity, "read_json")
-    shown = count(terminal, "show")
+    shown = count(terminal, "print_results")
     stages.run(prepared, Console(quiet=True))
-    assert (len(read), len(made), len(loaded)) == (1, 2, 0)
+    assert [call[0].parent.name for call in read] == ["in", prepared.output.name]  # the report reads the frozen copy for covariates
+    assert (len(made), len(loaded)) == (2, 0)
     assert not [file for file, *_ in parsed if file.name == "metrics.json"]
 
     # and what was kept in memory is what a later command reads

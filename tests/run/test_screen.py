@@ -146,7 +146,7 @@ def test_a_pipe_gets_lines_and_no_control_character(more: dict[str, str]):
 
 def test_a_reader_who_goes_away_is_no_traceback():
     code = WORK.replace("range(8)", "range(40)")
-    command = [sys.executable, "-c", f"from mri_vit.run import exit_code\nexit_code.of(lambda: exec({code!r}, {{}}))"]
+    command = [sys.executable, "-c", f"from mri_vit.cli import exit_code\nexit_code.of(lambda: exec({code!r}, {{}}))"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stderr

@@ -10,7 +10,8 @@ import pytest
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
 
-CONFIGS = Path(__file__).parents[2] / "configs"
+ROOT = Path(__file__).parents[2]
+CONFIGS, REPRODUCTIONS = ROOT / "configs", ROOT / "pipelines" / "reproductions"
 PLAIN = 'name = "x"\ncohort = "in/cohort.csv"\nprepared = "prepared"\noutput = "runs/x"\n'
 
 
@@ -231,10 +232,10 @@ def test_comparators_survive_being_written_and_their_weights_lie_beside_the_stud
 
 
 def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
-    gbm, *others = (
-        study_file.load(CONFIGS / f"{name}.toml")
-        for name in ("gbm", "learning_curve", "ablation", "table4_brats2021", "features", "features_hard", "variants_gbm")
-    )
+    gbm = study_file.load(CONFIGS / "gbm.toml")
+    names = ("learning_curve/learning_curve", "ablation/ablation", "saeed2023_table4/table4_brats2021")
+    names += ("features/features", "features/features_hard", "ablation/variants_gbm")
+    others = [study_file.load(REPRODUCTIONS / f"{name}.toml") for name in names]
     assert all(other.model == gbm.model for other in others)
     keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
     for other in others[:2]:
@@ -242,7 +243,8 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
 
 
 def test_the_recommended_network_with_masks_is_the_contests():
-    masks, contest = (study_file.load(CONFIGS / f"{name}.toml") for name in ("gbm_masks", "contest"))
+    masks = study_file.load(CONFIGS / "gbm_masks.toml")
+    contest = study_file.load(REPRODUCTIONS / "simulated_effects" / "contest.toml")
     assert masks.model.pool == "cls"  # the heads read CLS alone
     assert (masks.grid, masks.model, masks.prepare) == (contest.grid, contest.model, contest.prepare)
     apart = {"folds", "token_budget", "sided", "threads", "workers"}  # real tumours are larger; the sides are of synthetic causes

@@ -101,7 +101,7 @@ def phantoms() -> Iterator[Head]:
             yield phantom(f"{place} {size_ml} ml ±{strength:.0%}", shares, KINDS[(index + index // 3) % 3], strength, index)
 
 
-def tissue(place: str, size_ml: float, seed: int, spacing_mm: float = SPACING_MM) -> Float[np.ndarray, "x y z 6"]:
+def tissue(place: str, size_ml: float | int, seed: int, spacing_mm: float = SPACING_MM) -> Float[np.ndarray, "x y z 6"]:
     """Shares of CSF, grey, white, core, enhancement and oedema around the MNI152 brain; the tumour has the size asked for."""
     generator = np.random.default_rng(seed)
     bend = unscaled_bend(generator)

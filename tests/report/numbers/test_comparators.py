@@ -29,8 +29,7 @@ from mri_vit.report.schema.metrics import Result
 from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
 from mri_vit.report.verdicts import models as beside_own
 from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import checklists, networks, notation
-from mri_vit.report.words import model_verdicts as comparator_words
+from mri_vit.report.words import checklists, model_verdicts, networks, notation
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
 from mri_vit.settings import recipe
@@ -167,7 +166,7 @@ def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
 
 
 def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
-    part = words[words.index("reaches and costs Every model") : words.index("Costs are those of this run")]
+    part = words[words.index("results and cost Every model") : words.index("Costs were measured in this run")]
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
     shown = re.findall(r"(?<![\w.])\d+\.\d+(?![\w.]*\w\.)", part)
@@ -264,8 +263,8 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert (told["better"], told["worse"]) == (["resnet10"], ["blind"])
     assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
-    assert told["sentence"].endswith(", slow)") or "vit is not distinguishable from the other one" in told["sentence"]
-    assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: what a model must beat")]
+    assert told["sentence"].endswith(", slow)") or "vit does not differ significantly from the other one" in told["sentence"]
+    assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: baselines")]
     assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdict_lines(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
@@ -310,7 +309,7 @@ def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
     verdicts["vit"] = Verdict("better", "better", None, is_tied=False, leaks=leaks)
     sides = beside_own.comparator_sides(models, verdicts)
     assert sides is not None
-    return comparator_words.comparators(sides, models, verdicts)
+    return model_verdicts.comparators(sides, models, verdicts)
 
 
 def test_a_difference_is_told_from_the_side_of_who_is_better():
@@ -331,7 +330,7 @@ def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number()
 
 def test_nobody_wins_where_the_design_leaks():
     told = told_of({"a": versus(0.3, 0.001)}, leaks=True)
-    assert told == Comparators(better=(), worse=(), sentence="no comparator is compared with vit: labels may leak")
+    assert told == Comparators(better=(), worse=(), sentence="vit is not compared with its comparators, because labels may leak")
 
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
@@ -372,8 +371,8 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
 def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_result(many):
     metrics, words = read_metrics(many), seen(many)
     assert "8 models are too many for one figure" in words
-    assert "chosen by these very results" in words
-    table = words[words.index("reaches and costs Every model") : words.index("MGMT promoter methylation: every model")]
+    assert "selected by these same results" in words
+    table = words[words.index("results and cost Every model") : words.index("MGMT promoter methylation: every model")]
     for name, result in metrics["endpoints"]["mgmt"]["models"].items():
         if name != "clinical":
             line = table[table.index(f" {name} ", table.index("h:mm:ss")) :]
@@ -392,15 +391,12 @@ def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
 
 def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metrics, words):
     who = "vit (51 patients), slow (51 patients)"
-    assert words.index(f"Transductive. While pretraining without labels, {who} saw") < words.index(
+    assert words.index(f"Transductive. While pretraining without labels, {who} used scans") < words.index(
         "Verdicts in full every p-value"
     )
     assert terminal.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
-    assert (
-        f"Transductive: scans of patients whom a model is judged on were among those that it was pretrained on, of {who}"
-        in written
-    )
+    assert f"Transductive: a model was pretrained on scans of patients on whom it is judged: {who}" in written
     for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
         assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
 

@@ -40,7 +40,6 @@ from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.run import Nothing
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_sentences
-from mri_vit.report.words import map_sentences as texts
 from mri_vit.report.words.notation import escape
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.endpoint import Endpoint
@@ -212,8 +211,8 @@ def test_a_map_that_stays_when_all_weights_are_randomised_fails_and_says_so(scor
     assert found["rollout"]["randomised"]["value"] == pytest.approx(made_maps.AFTER_RANDOMISING["rollout"], abs=0.02)
     randomised = {key: value for key, value in found["rollout"]["randomised"].items() if key != "stage"}
     proof = map_sentences.rank_interval(Mean(**randomised))
-    assert f"moves with the model: no (rank correlation {proof})" in found["rollout"]["verdict"]
-    assert "which need not come from what the model learned" in found["rollout"]["verdict"]
+    assert f"depends on the weights: no (rank correlation {proof})" in found["rollout"]["verdict"]
+    assert "which may not come from what the model learned" in found["rollout"]["verdict"]
     assert found["gradient_attention"]["verdict_kind"] == "passes"
     assert [stage["stage"] for stage in found["rollout"]["cascade"]] == ["heads", "block 1", "embedding"]
 
@@ -223,8 +222,8 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
     assert pten["methods"]["gradient_attention"]["energy_ratio"]["low"] > 5
     for found in pten["methods"].values():
         assert found["verdict_kind"] == "none"
-        assert "no finding: the prediction itself is not distinguishable from chance" in found["verdict"]
-        assert "not where PTEN alteration shows" in found["verdict"]
+        assert "no finding: the prediction shows no evidence of beating chance" in found["verdict"]
+        assert "not where PTEN alteration is visible" in found["verdict"]
         assert "tumour" not in found["verdict"]
     assert map_verdict.best(EndpointMaps.model_validate(pten)) is None
     assert map_verdict.best(EndpointMaps.model_validate(scored["endpoints"]["mgmt"])) == "gradient_attention"
@@ -248,28 +247,28 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({}, "passes", "moves with the model: yes; moves with the labels: yes (0.10 vs 0.60 among true labels); better than"),
-        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); after a move by one voxel"),
+        ({}, "passes", "depends on the weights: yes; depends on the labels: yes (0.10 vs 0.60 among true labels); better than"),
+        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); after a shift of one voxel"),
         ({}, "passes", "; on the tumour: 2.4× its share [2.0, 2.8]"),
-        ({"randomised": estimate(0.45)}, "fails", "moves with the model: no (rank correlation 0.45 [0.35, 0.55])"),
-        ({"shuffled": estimate(0.6)}, "fails", "moves with the labels: no (0.60"),
-        ({"shuffled": estimate(0.45)}, "fails", "moves with the labels: no (0.45"),  # its interval reaches 0.55
+        ({"randomised": estimate(0.45)}, "fails", "depends on the weights: no (rank correlation 0.45 [0.35, 0.55])"),
+        ({"shuffled": estimate(0.6)}, "fails", "depends on the labels: no (0.60"),
+        ({"shuffled": estimate(0.45)}, "fails", "depends on the labels: no (0.45"),  # its interval reaches 0.55
         (  # true labels' networks differ as much
             {"shuffled": estimate(0.06), "folds": estimate(0.03), "label_gain": estimate(-0.03)},
             "unsettled",
-            "moves with the labels: unsettled (0.06 vs 0.03 among true labels)",
+            "depends on the labels: unsettled (0.06 vs 0.03 among true labels)",
         ),
-        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "moves with the labels: unsettled (0.10"),
-        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "moves with the labels: unsettled (0.10"),
-        ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "moves with the model: yes; better than random deletion"),
-        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "moves with the labels: unsettled (0.10);"),
-        ({}, "passes", "after a move by one voxel: rank correlation 0.43; after a little noise: rank correlation 0.98; on the"),
-        ({"shift": NOBODY}, "passes", "(0.31 vs 0.22); after a little noise: rank correlation 0.98; on the"),
+        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "depends on the labels: unsettled (0.10"),
+        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "depends on the labels: unsettled (0.10"),
+        ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "depends on the weights: yes; better than random deletion"),
+        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "depends on the labels: unsettled (0.10);"),
+        ({}, "passes", "after a shift of one voxel: rank correlation 0.43; after small noise: rank correlation 0.98; on the"),
+        ({"shift": NOBODY}, "passes", "(0.31 vs 0.22); after small noise: rank correlation 0.98; on the"),
         ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (0.31 vs 0.22)"),
         ({"insertion_gain": estimate(-0.2)}, "passes", "yes (0.31 vs 0.22); but worse than random insertion (0.20 vs 0.30)"),
         ({"energy_ratio": estimate(1.2, 0.3)}, "passes", "on the tumour: no more than its share (1.2× [0.9, 1.5])"),
         ({"energy_ratio": estimate(0.5)}, "passes", "on the tumour: less than its share (0.5× [0.4, 0.6])"),
-        ({"randomised": estimate(0.0, n=4)}, "undefined", "moves with the model: not judged"),
+        ({"randomised": estimate(0.0, n=4)}, "undefined", "depends on the weights: not judged"),
         ({"deletion_gain": NOBODY}, "undefined", "better than random deletion: not judged"),
     ],
 )
@@ -283,19 +282,19 @@ def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught
     found = map_verdict.of_method(result(), "better")
     said, taught = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
     assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
-    assert taught == f"{said}; masks had taught the network where tumours are"
+    assert taught == f"{said}; the network was trained with tumour masks"
 
 
 @pytest.mark.parametrize(
     ("predicted", "words"),
-    [("chance", "is not distinguishable from chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
+    [("chance", "no evidence of beating chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
     found = map_verdict.of_method(result(), predicted)
     sentence = map_sentences.map_verdict_sentence(result(), found, "os", predicted, False)
     assert found.kind == "none"
     assert words in sentence
-    assert "not where overall survival shows" in sentence
+    assert "not where overall survival is visible" in sentence
     assert "share" not in sentence
 
 
@@ -429,12 +428,12 @@ def test_what_other_settings_or_an_earlier_version_made_is_counted_and_never_put
     assert ([one["method"] for one, _ in groups], old_groups) == (["gradient_attention"], 0)
     assert run_maps.groups(tmp_path / "mean_maps", other) == ((), 2)
     stale = {"stale": {"maps": old_maps, "scores": old_scores, "mean maps": 0}}
-    assert str(texts.to_make_again(filled(stale))).startswith(
+    assert str(map_sentences.to_make_again(filled(stale))).startswith(
         "3 maps and 2 scores were made with other settings or an older version"
     )
     assert (
-        texts.to_make_again(filled({"stale": {"maps": 0, "scores": 0, "mean maps": 0}}))
-        is texts.to_make_again(filled({}))
+        map_sentences.to_make_again(filled({"stale": {"maps": 0, "scores": 0, "mean maps": 0}}))
+        is map_sentences.to_make_again(filled({}))
         is None
     )
 
@@ -485,7 +484,7 @@ def test_a_map_links_to_the_patient_s_page_and_maps_without_scores_are_not_vouch
     caption = page[page.index("<figcaption><b>P001") :]
     assert 'href="patients/P001.html"' in caption[: caption.index("</figcaption>")]
     assert "Controls:" not in page
-    assert "nothing is known of how far they can be believed" in page
+    assert "reliability is not known" in page
 
 
 def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_path):
@@ -504,10 +503,10 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
     made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
 
     said = " ".join(map_sentences.map_methods(filled({"maps": made, "map_settings": Explain().of_maps}), Facts()))
-    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", texts.EXPLAINED_CLASS):
+    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", map_sentences.EXPLAINED_CLASS):
         assert words in said
     assert "occlusion" not in said
-    assert "How far these maps can be believed was not measured." in said
+    assert "reliability of these maps was not measured" in said
 
 
 def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
