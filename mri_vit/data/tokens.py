@@ -1,4 +1,4 @@
-"""The first waist: a prepared patient as foreground patches and their places, on disk and in memory.
+"""The first interface: a prepared patient as foreground patches and their places, on disk and in memory.
 
 Letters: c channels, p patch edge, e grid edge, s = e/p places along an edge, f foreground places, k = c·p³ numbers in a patch.
 """

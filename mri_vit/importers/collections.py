@@ -1,6 +1,6 @@
 """The layouts of public collections and of common ways to lay files out, by name, each with its source.
 
-A new one is a `Layout` here, a line in the dictionary at the end, a test and a section of docs/importing.md.
+A new one is a `Layout` here, a line in the dictionary at the end, a test, and what docs/extending/layout.md says.
 """
 
 from __future__ import annotations
@@ -492,7 +492,7 @@ BIDS = Layout(
 )
 
 
-# The layouts by name. A new one is a file here, a line in this dictionary, a test and a section of docs/importing.md.
+# The layouts by name; docs/extending/layout.md says how a new one is added.
 LAYOUTS: dict[str, Layout] = {
     "brats2021": BRATS2021,
     "brats2023": BRATS2023,

@@ -211,7 +211,7 @@ def wilson_of_auc(value: float, variance: float, positives: int, negatives: int,
     Assumption: patients are independent. Chosen by simulation: it covers 95 to 98 % of given scores where DeLong's covers 75
     to 92 % (60 patients, or an AUC of 0.95 and more), is never of zero width, and is DeLong's to 0.005 from 200 patients and
     up to an AUC of 0.8 (`tests/metrics/test_intervals.py`); of an AUC of 0.50 refitted to nothing it covers 95 to 99 %
-    (`covered` in `docs/null_studies.csv`).
+    (`covered` in `pipelines/reproductions/null_studies/null_studies.csv`).
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953; Newcombe 2006, doi:10.1002/sim.2324.
 
     Returns
