@@ -68,7 +68,10 @@ def test_a_run_reads_each_cohort_table_once_makes_folds_twice_and_parses_no_numb
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(integrity, "read_json")
     shown = count(terminal, "print_results")
     stages.run(prepared, Console(quiet=True))
-    assert [call[0].parent.name for call in read] == ["in", prepared.output.name]  # the report reads the frozen copy for covariates
+    assert [call[0].parent.name for call in read] == [
+        "in",
+        prepared.output.name,
+    ]  # the report reads the frozen copy for covariates
     assert (len(made), len(loaded)) == (2, 0)
     assert not [file for file, *_ in parsed if file.name == "metrics.json"]
 

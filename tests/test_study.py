@@ -327,7 +327,7 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     made = {file: file.stat().st_mtime_ns for file in (run / "maps").rglob("*.nii.gz")}
     assert mri_vit("evaluate", road / "run", "--study", external(road, table)) == 0
     assert {file: file.stat().st_mtime_ns for file in (run / "maps").rglob("*.nii.gz")} == made  # what is done is skipped
-    assert "Nothing was fitted again" in (run / "report" / "index.html").read_text()
+    assert "nothing was fitted again" in (run / "report" / "index.html").read_text()
     settings = (run / "study.toml").read_bytes()
     assert metrics["settings"]["model"]["dim"] == 16  # the run's, which the other cohort's study file does not name
     assert mri_vit("report", road / "elsewhere" / "study.toml") == 2

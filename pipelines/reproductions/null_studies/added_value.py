@@ -57,7 +57,8 @@ CAUSE = {"cause of its own": 0.5, "idle covariates": 0.5}  # log hazard ratio of
 SIZES = ((82, 3, 1), (82, 3, 3), (300, 5, 1))  # patients, folds, repeats: of the demo, repeated, and of the README's study
 
 Columns = Float[np.ndarray, "n k"]
-Learner = Callable[[Columns, np.ndarray, np.ndarray, Columns, int], np.ndarray]  # training rows, times, deaths, test rows, seed
+Others = Float[np.ndarray, "m k"]  # rows of other patients
+Learner = Callable[[Columns, np.ndarray, np.ndarray, Others, int], np.ndarray]  # training rows, times, deaths, test rows, seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,7 +186,7 @@ def fitted(
     return beta, value
 
 
-def linear(train: Columns, time: np.ndarray, died: np.ndarray, other: Columns, seed: int) -> np.ndarray:
+def linear(train: Columns, time: np.ndarray, died: np.ndarray, other: Others, seed: int) -> np.ndarray:
     """Risks by one step of a Cox regression from 0: features summed by how much sooner than expected their patients died."""
     order = np.argsort(time)
     surprise = died.astype(float)
@@ -193,12 +194,12 @@ def linear(train: Columns, time: np.ndarray, died: np.ndarray, other: Columns, s
     return other @ (train.T @ surprise)
 
 
-def regression(train: Columns, time: np.ndarray, died: np.ndarray, other: Columns, seed: int) -> np.ndarray:
+def regression(train: Columns, time: np.ndarray, died: np.ndarray, other: Others, seed: int) -> np.ndarray:
     """Risks by a penalised Cox regression."""
     return refit.cox(train, time[None], died[None], other)[0]
 
 
-def perceptron(train: Columns, time: np.ndarray, died: np.ndarray, other: Columns, seed: int) -> np.ndarray:
+def perceptron(train: Columns, time: np.ndarray, died: np.ndarray, other: Others, seed: int) -> np.ndarray:
     """Risks by a network of one hidden layer, trained with Cox's partial likelihood."""
     torch.manual_seed(seed)
     order = np.argsort(-time)

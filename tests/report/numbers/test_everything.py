@@ -228,7 +228,7 @@ def test_scores_that_are_no_probabilities_are_ranked_and_not_calibrated(small):
     told = measured(small, "mgmt")
     assert found["auc"] == pytest.approx(told["auc"])
     assert [found[key] for key in ("brier", "calibration", "net_benefit")] == [None] * 3
-    assert "no probabilities" in found["not_probability"]
+    assert "not probabilities" in found["not_probability"]
     assert told["not_probability"] is None
 
 

@@ -247,7 +247,7 @@ def test_who_cannot_be_prepared_is_a_row_that_says_why(of: Subject, tmp_path: Pa
     def refused(patient: Patient, study: Study) -> Path:
         raise UnusablePatient(HOSTILE, str(patient.scans["t1"]))
 
-    monkeypatch.setattr(rotated_patients, "prepare", refused)
+    monkeypatch.setattr(rotated_patients, "prepare_patient", refused)
     found = list(rotated_patients.rows(of, None, Plan((20.0,), ("z",), "z"), tmp_path))
     (lie,) = some(found, Lie, CONTENT, 20.0)
     assert lie.failed == HOSTILE
