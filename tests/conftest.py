@@ -24,17 +24,17 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/pages/test_patients.py",  # 70
     "prepare/test_patient.py",  # 69
     "report/pages/test_html.py",  # 63
-    "prediction/test_stage.py",  # 59
+    "finished/test_predict.py",  # 59
     "report/verdicts/test_models.py",  # 33
     "metrics/test_added_value.py",  # 32
     "test_sequences.py",  # 32
     "train/test_devices.py",  # 27
     "train/test_supervised.py",  # 26
-    "report/numbers/test_elsewhere.py",  # 24
+    "report/numbers/test_other_hospitals.py",  # 24
     "test_interface.py",  # 24
     "report/pages/test_map_comparators.py",  # 23
-    "compared/test_numbers.py",  # 23
-    "prediction/test_page.py",  # 22
+    "finished/test_comparison_numbers.py",  # 23
+    "finished/test_predicted_patient.py",  # 22
     "importers/dicom/test_importer.py",  # 21
     "importers/dicom/test_enhancement.py",  # 20
     "report/numbers/test_added_value.py",  # 20
@@ -43,11 +43,11 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "test_notebooks.py",  # 17
     "report/numbers/test_everything.py",  # 17
     "test_real_patient.py",  # 16
-    "compared/test_stage.py",  # 15
-    "external/test_models.py",  # 15
+    "finished/test_compare.py",  # 15
+    "finished/test_external_models.py",  # 15
     "importers/test_persons.py",  # 14
     "report/numbers/test_comparators.py",  # 13
-    "crossval/test_nulls.py",  # 12
+    "crossval/test_permutation_null.py",  # 12
 )
 REPRODUCTIONS = "reproductions"  # tests of what the package does not ship: all of them are long, whatever each takes
 
