@@ -28,9 +28,9 @@ from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs as explaining
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.run import files
-from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import lives
 from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.jobs import read_ledger, workers
 from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
@@ -46,7 +46,7 @@ class Stage:
     name: str
     done: int
     waiting: int
-    working: list[dict[str, Any]]  # as `ledger.workers`
+    working: list[dict[str, Any]]  # as `workers`
     failed: dict[str, str]
     seconds_left: float | None
 
@@ -103,8 +103,8 @@ def _holder(file: Path) -> tuple[str, float]:
 def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Who works on jobs of these stages, without those who died here; and which jobs failed, and how."""
     homes = [run / files.JOBS / stage for stage in stages]
-    working = [one for home in homes for one in ledger.workers(home) if lives(one["host"], one["process"])]
-    pages = [page for home in homes if (page := ledger.read_ledger(home))]
+    working = [one for home in homes for one in workers(home) if lives(one["host"], one["process"])]
+    pages = [page for home in homes if (page := read_ledger(home))]
     again = {one["job"] for one in working}
     return working, {name: why for page in pages for name, why in page.failed.items() if name not in again}
 

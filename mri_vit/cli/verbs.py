@@ -94,11 +94,11 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
     settings = loaded(study, overrides)  # before what takes longer to import
     from rich.console import Console
 
-    from mri_vit.preflight import check as stage
     from mri_vit.preflight import document
+    from mri_vit.preflight.check import check as checked_study
     from mri_vit.run.screen import say
 
-    findings = stage.check(settings)
+    findings = checked_study(settings)
     if json:
         print(findings.model_dump_json(indent=1))
     else:

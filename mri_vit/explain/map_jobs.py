@@ -32,9 +32,9 @@ from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import prepared
 from mri_vit.run import executors, files, integrity, resource
-from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json
+from mri_vit.run.jobs import close_ledger, working_on
 from mri_vit.run.screen import progress
 from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
@@ -174,10 +174,10 @@ def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     jobs = {name: (job, study, run) for name, job in todo.items()}
     if at.here and together == 1:
         for name, arguments in jobs.items():
-            with ledger.working_on(at.home, name):
+            with working_on(at.home, name):
                 done = _do_job(*arguments)
             yield done
-        ledger.close_ledger(run / files.JOBS / "explain")
+        close_ledger(run / files.JOBS / "explain")
     else:
         yield from (name for name, _ in executors.each(_do_job, jobs, at))
 

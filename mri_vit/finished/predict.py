@@ -34,8 +34,8 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, printable, progress, say
-from mri_vit.settings import source as licence
 from mri_vit.settings.schema import Study
+from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 OURS = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
@@ -260,9 +260,9 @@ def _beginning(past: Study) -> tuple[str, str]:
         return pretrained or "trained in this study from random weights", OWN_LICENCE
     name = past.model.weights.name
     said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
-    stated = licence.stated_licence(past.model.weights_licence)
-    terms = STARTED.format(file=name, licence=licence.licence_text(stated))
-    return said, "; ".join(filter(None, [terms, licence.licence_caution(name, stated)]))
+    stated = stated_licence(past.model.weights_licence)
+    terms = STARTED.format(file=name, licence=licence_text(stated))
+    return said, "; ".join(filter(None, [terms, licence_caution(name, stated)]))
 
 
 def _versions() -> dict[str, str]:

@@ -17,9 +17,8 @@ from mri_vit.prepare import tumour
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import atomic, executors, files
-from mri_vit.run import jobs as ledger
 from mri_vit.run.atomic import refuse_link
-from mri_vit.run.jobs import Workplace
+from mri_vit.run.jobs import Workplace, close_ledger
 from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import shown
@@ -87,7 +86,7 @@ def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Workplace) -> Itera
         for patient, how in end.how.items():
             yield patient, {"file": "", "reason": how}
         if at.home:
-            ledger.close_ledger(at.home)  # who failed stands among the excluded
+            close_ledger(at.home)  # who failed stands among the excluded
 
 
 def fault_of(patient: Patient, study: Study) -> Fault | None:

@@ -20,10 +20,19 @@ from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.verdicts import models as model_verdict
 from mri_vit.report.verdicts.models import Verdict
 from mri_vit.report.words import added_value as added_value_words
-from mri_vit.report.words import caveats as caveat_words
-from mri_vit.report.words import caveats as elsewhere
 from mri_vit.report.words import map_sentences, model_verdicts, networks, patients
 from mri_vit.report.words import model_verdicts as comparator_words
+from mri_vit.report.words.caveats import (
+    RECALIBRATED,
+    not_probability,
+    published_figures,
+    risk_group_cutoffs,
+    score_remark,
+    site_probe_sentence,
+    too_small,
+    with_drift,
+    with_expectation,
+)
 from mri_vit.settings.schema import Study
 
 
@@ -49,11 +58,11 @@ def metrics(run: Run) -> Metrics:
             "cards": found_cards,
             "failures": {name: _failures(one, endpoints[name]) for name, one in found.failures.items()},
             "drift": {
-                name: {model: tuple(map(elsewhere.with_drift, drifts)) for model, drifts in models.items()}
+                name: {model: tuple(map(with_drift, drifts)) for model, drifts in models.items()}
                 for name, models in found.drift.items()
             },
             "new_hospital": {
-                name: {model: elsewhere.with_expectation(one) for model, one in models.items()}
+                name: {model: with_expectation(one) for model, one in models.items()}
                 for name, models in found.new_hospital.items()
             },
             "planted": planted(run.study.report.planted, endpoints),
@@ -77,15 +86,13 @@ def _endpoint(
     return endpoint.model_copy(
         update={
             **({"added_value": with_verdict(added)} if added else {}),
-            "published": caveat_words.published_figures(name),
+            "published": published_figures(name),
             "models": {
                 model: _result(result, judged[model], caveats[model], run.notes, run.design)
                 for model, result in endpoint.models.items()
             },
             "rivals": sides and comparator_words.comparators(sides, endpoint.models, judged),
-            "subgroups": tuple(
-                group.model_copy(update={"warning": caveat_words.too_small(group)}) for group in endpoint.subgroups
-            ),
+            "subgroups": tuple(group.model_copy(update={"warning": too_small(group)}) for group in endpoint.subgroups),
         }
     )
 
@@ -97,19 +104,19 @@ def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[s
         "too_good": model_verdicts.too_good(verdict),
     }
     if isinstance(result, BinaryResult):
-        label = {"label": caveat_words.RECALIBRATED}
+        label = {"label": RECALIBRATED}
         return result.model_copy(
             update={
-                "remark": caveat_words.score_remark("AUC", caveats, result.n),
-                "not_probability": caveat_words.not_probability(caveats, result.n),
+                "remark": score_remark("AUC", caveats, result.n),
+                "not_probability": not_probability(caveats, result.n),
                 "recalibrated": result.recalibrated and result.recalibrated.model_copy(update=label),
                 **said,
             }
         )
     return result.model_copy(
         update={
-            "remark": caveat_words.score_remark("C", caveats, result.n),
-            "cutoffs": caveat_words.risk_group_cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
+            "remark": score_remark("C", caveats, result.n),
+            "cutoffs": risk_group_cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
             **said,
         }
     )
@@ -146,9 +153,7 @@ def site_probes(found: SiteProbe) -> SiteProbe:
     judged = {
         model: probe.model_copy(update={"warning": model_verdict.tells_site(probe)}) for model, probe in found.models.items()
     }
-    said = {
-        model: probe.model_copy(update={"sentence": caveat_words.site_probe_sentence(probe)}) for model, probe in judged.items()
-    }
+    said = {model: probe.model_copy(update={"sentence": site_probe_sentence(probe)}) for model, probe in judged.items()}
     return found.model_copy(update={"models": said})
 
 

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from sklearn.metrics import precision_recall_curve, roc_curve
 
 from mri_vit.metrics import bootstrap, calibration, calibration_curve, decision, delong, discrimination
-from mri_vit.metrics import calibration as calibration_interval
+from mri_vit.metrics.calibration import probability_intervals
 from mri_vit.metrics.delong import auc_interval
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
@@ -122,7 +122,7 @@ class OfProbabilities:
 
 def of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], seed: int) -> OfProbabilities:
     """Brier score, calibration and net benefit, with intervals by one bootstrap of the patients."""
-    sure = calibration_interval.probability_intervals(truth, probability, THRESHOLDS, np.random.default_rng(seed))
+    sure = probability_intervals(truth, probability, THRESHOLDS, np.random.default_rng(seed))
     observed_to_expected = calibration.observed_to_expected(truth, probability)
     ici = calibration.integrated_calibration_index(truth, probability)
     low, high = sure.net_benefit

@@ -23,7 +23,7 @@ from mri_vit.report.reading.maps import Map, OfComparator
 from mri_vit.report.schema.patients import Table1
 from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files
-from mri_vit.run import folder as origin
+from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import ENDPOINT_NAME, Endpoint
 from mri_vit.settings.recipe import PERMUTED, VIT
@@ -94,7 +94,7 @@ def read_run(folder: Path) -> Run:
     folder = Path(folder)
     external = (folder / files.EVALUATION).is_file()
     _refuse_unfinished(folder, [] if external else [files.FOLDS])
-    study = origin.run_settings(folder)
+    study = run_settings(folder)
     table = predictions.load(folder / files.PREDICTIONS)
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))

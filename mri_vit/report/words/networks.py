@@ -11,11 +11,11 @@ from mri_vit.report.schema.run import Contender, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting
 from mri_vit.report.words.run_facts import Facts, trained
-from mri_vit.settings import source as licence
 from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import title, titles
+from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"
 FUSION = "vit's networks as they are and a regression on the clinical columns, weighed on each fold's tuning patients"
@@ -69,7 +69,7 @@ def weights_origin(study: Study) -> str:
     """How the encoder's weights began, where not at random: by pretraining, from a file with its licence; else ""."""
     model, started = study.model, ""
     if model.weights:
-        started = f"started from the weights of {Path(model.weights).name} ({licence.licence_text(model.weights_licence)})"
+        started = f"started from the weights of {Path(model.weights).name} ({licence_text(model.weights_licence)})"
     if study.pretrain.method == "none":
         return started
     method, patients = PRETRAINED[study.pretrain.method], PRETRAINING_PATIENTS[study.pretrain.patients]
@@ -210,10 +210,8 @@ def initial_weights(settings: Settings) -> str:
         encoder = "The encoder's weights started from pretraining without labels (see there)"
     if weights := settings.model.weights:
         terms = settings.model.weights_licence
-        encoder = (
-            f"The encoder's weights started from those of the file {escape(weights)} ({escape(licence.licence_text(terms))})"
-        )
-        caution = licence.licence_caution(Path(weights).name, licence.stated_licence(terms))
+        encoder = f"The encoder's weights started from those of the file {escape(weights)} ({escape(licence_text(terms))})"
+        caution = licence_caution(Path(weights).name, stated_licence(terms))
     warning = f" {escape(caution)}." if caution else ""
     return f"{encoder}, heads {heads} with the bias that fits the training labels best.{warning}"
 

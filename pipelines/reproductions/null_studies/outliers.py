@@ -28,8 +28,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.finished import reference, trained_run
 from mri_vit.prepare import cohort as preparing
 from mri_vit.run import files
-from mri_vit.run import folder as origin
-from mri_vit.run.folder import claimed
+from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
@@ -41,7 +40,7 @@ Change = Callable[[Scans, np.random.Generator], Scans]
 
 def main(run: Path, folder: Path) -> None:
     """Make, prepare and compare, then print the table."""
-    past, console, folder = origin.run_settings(run), Console(), folder.resolve()  # the table's paths would be relative to it
+    past, console, folder = run_settings(run), Console(), folder.resolve()  # the table's paths would be relative to it
     table = synthetic.make(folder / "cohort", seed=SEED, patients=LIKE + CHANGED)
     people = cohort.read(table, (), past.prepare.needs, past.channels)
     kinds = {ALIKE: [{"patient": one.id, **one.scans} for one in people[:LIKE]]}
