@@ -31,7 +31,7 @@ def of(verb: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         _say("interrupted; the same command goes on from the last checkpoint")
         return 130
-    except BrokenPipeError:  # whoever was reading what is printed has gone
+    except BrokenPipeError:  # the reader of the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
         return MriVitError.exit_code
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The second interface: one table of predictions, whoever made it, and what a predictor must offer."""
+"""The second interface: one table of predictions, from any model, and what a predictor must offer."""
 
 from __future__ import annotations
 

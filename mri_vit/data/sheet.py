@@ -22,7 +22,7 @@ from mri_vit.settings import source
 
 MOST_SAID = 20  # faults in the message of an error; `mri-vit check` lists all
 SEPARATORS = ",;\t|"
-# A first line by which Excel is told the separator, and the empty cells behind it of a spreadsheet that saved it again as a row.
+# A first line that names the separator to Excel, and empty cells behind it where a spreadsheet saved that line again as a row.
 SEPARATOR_LINE = re.compile(r'(?i)"?sep=(.)"?([,;\t|]*)\r?\n')
 # First letters by which a spreadsheet takes text for a formula, some as wide as Chinese ones (OWASP, CSV injection).
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
