@@ -37,10 +37,6 @@ def brier(truth: Flags, probability: Numbers) -> float:
     -------
     float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
-
     Examples
     --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -67,10 +63,6 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     -------
     (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that the
     probabilities separate without an error.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
 
     Examples
     --------
@@ -114,10 +106,6 @@ def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float, on the logit scale; NaN when only one class is present, since no finite a will do.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
@@ -140,10 +128,6 @@ def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     Returns
     -------
     float [n]; all NaN where the calibration line is undefined.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
@@ -160,10 +144,6 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float; NaN where no positive is expected: without a patient, or where every probability is 0.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
 
     Examples
     --------
@@ -187,10 +167,6 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float; NaN without a patient.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -260,11 +236,6 @@ def probability_intervals(
     Returns
     -------
     ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], a threshold outside [0, 1), or
-    arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")

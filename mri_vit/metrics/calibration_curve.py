@@ -55,11 +55,6 @@ def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> D
     Returns
     -------
     Decomposition; all NaN without a patient.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -88,11 +83,6 @@ def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 1
     -------
     float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
-
     Examples
     --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -120,11 +110,6 @@ def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Rel
     Returns
     -------
     Reliability, bins in rising order of probability; without a patient, arrays of length 0.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
     """
     truth, probability = predicted(truth, probability)
     bin_of, mean, observed, n = _binned(truth, probability, bins)
@@ -137,10 +122,6 @@ def quantile_groups(values: Numbers, groups: int) -> Int[np.ndarray, " n"]:
     """Group 0, 1, ... of each value, cut at the quantiles into about equal numbers; equal values share a group.
 
     Groups that would be empty are not numbered, so every number up to the largest occurs.
-
-    Raises
-    ------
-    ValueError when a value is NaN or infinite, or groups is not positive.
     """
     values = numbers(values, "values")
     _refuse_no_bins(groups)

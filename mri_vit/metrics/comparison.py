@@ -62,10 +62,6 @@ def nadeau_bengio(differences: Float[np.ndarray, " r"], n_train: int, n_test: in
     -------
     (t, p_greater); both NaN with fewer than two differences or when they do not vary.
 
-    Raises
-    ------
-    ValueError when n_train or n_test is not positive.
-
     Examples
     --------
     >>> t, p = nadeau_bengio(np.array([0.02, 0.05, 0.01, 0.04, 0.03]), n_train=80, n_test=20)
@@ -93,10 +89,6 @@ def holm(p: Float[np.ndarray, " h"]) -> Float[np.ndarray, " h"]:
     Returns
     -------
     float [h], in the order given; NaN stay NaN and are not counted among the tests.
-
-    Raises
-    ------
-    ValueError when a p lies outside [0, 1].
 
     Examples
     --------

@@ -24,12 +24,7 @@ Risk = Float[np.ndarray, " n"]
 
 
 def concordance_counts(time_days: Numbers, event: Flags, risk: Numbers) -> tuple[int, int, int]:
-    """Concordant and discordant pairs and pairs tied in risk, among the comparable ones (see `death_counts`).
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-    """
+    """Concordant and discordant pairs and pairs tied in risk, among the comparable ones (see `death_counts`)."""
     time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = (int(counts.sum()) for counts in death_counts(time_days, event, risk))
     return lower, comparable - lower - equal, equal
@@ -86,10 +81,6 @@ def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Gro
     Returns
     -------
     float in [0, 1]; NaN without a comparable pair inside any group.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     group = grouped(group, len(risk))
@@ -125,10 +116,6 @@ def uno_c(
     Returns
     -------
     float in [0, 1]; NaN without a comparable pair.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -174,10 +161,6 @@ def harrell_interval(
     -------
     (low, high); both NaN when C itself is undefined.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     Five patients say nothing:
@@ -215,10 +198,6 @@ def uno_interval(
     Returns
     -------
     (low, high); both NaN when C itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(uno_c(time_days, event, risk, tau)):

@@ -27,10 +27,6 @@ def delong_components(truth: Flags, score: Numbers) -> tuple[Float[np.ndarray, "
     Formula: V10 = (midrank among all - midrank among positives) / k; V01 = 1 - (midrank among all - among negatives) / m.
     Assumption: both classes are present.
     Source: DeLong et al. 1988, doi:10.2307/2531595; midranks, O(n log n): Sun & Xu 2014, doi:10.1109/LSP.2014.2337313.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
     beaten, beating = _wins(*labelled(truth, score))
     return beaten / len(beating), beating / len(beaten)
@@ -46,10 +42,6 @@ def delong_variance(truth: Flags, score: Numbers) -> float:
     Returns
     -------
     float; NaN with fewer than two positives or two negatives. Zero when the classes are separated without an error.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
     truth, score = labelled(truth, score)
     if not _enough(truth):
@@ -68,10 +60,6 @@ def delong_covariance(truth: Flags, scores: Real[np.ndarray, "s n"]) -> Float[np
     Returns
     -------
     float [s, s]; NaN throughout with fewer than two positives or two negatives.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
     """
     truth, scores = flags(truth, "labels"), numbers(scores, "scores", axes=2)
     refuse_unequal(labels=len(truth), scores=scores.shape[1])
@@ -136,10 +124,6 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
     -------
     Comparison; see there for a variance of zero; all NaN but the difference with fewer than two of a class.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
@@ -181,10 +165,6 @@ def auc_interval(truth: Flags, score: Numbers) -> tuple[float, float]:
     Returns
     -------
     (low, high); both NaN with fewer than two positives or two negatives.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------

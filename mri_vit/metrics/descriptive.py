@@ -39,10 +39,6 @@ def wilson_interval(
     -------
     (low, high), each float [b] in [0, 1]; NaN where the total is 0.
 
-    Raises
-    ------
-    ValueError when a count is negative or above its total, or arrays are of unequal length.
-
     Examples
     --------
     >>> low, high = wilson_interval(np.array([8]), np.array([10]))
@@ -59,10 +55,6 @@ def wilson_interval(
 
 def rate(count: int, total: int) -> Rate:
     """The share `count / total` with its 95 % Wilson interval (see `wilson_interval`); NaN three times when the total is 0.
-
-    Raises
-    ------
-    ValueError when the count is negative or above the total.
 
     Examples
     --------
@@ -112,10 +104,6 @@ def difference_of_shares(counts: Integer[np.ndarray, " k"], others: Integer[np.n
     Returns
     -------
     float, 0 or more; NaN where a group is empty, or where a share is all of one group and none of the other's.
-
-    Raises
-    ------
-    ValueError for arrays of unequal length.
 
     Examples
     --------

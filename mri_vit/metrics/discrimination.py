@@ -63,10 +63,6 @@ def auc_within(truth: Flags, score: Numbers, group: Groups) -> float:
     -------
     float in [0, 1]; NaN when no group holds both classes.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -97,10 +93,6 @@ def average_precision(truth: Flags, score: Numbers) -> float:
     -------
     float in (0, 1]; NaN when only one class is present (without a negative it would be 1 whatever the scores).
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -126,10 +118,6 @@ def weighted_auc(
     Returns
     -------
     float [b]; NaN where a side has no weight.
-
-    Raises
-    ------
-    ValueError for a score that is NaN or infinite, a weight that is NaN or negative, or arrays of unequal length.
     """
     score = numbers(score, "scores")
     for weight in (positive_weight, negative_weight):
@@ -168,10 +156,6 @@ def bootstrap_interval(
     Returns
     -------
     (low, high); both NaN when only one class is present.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------

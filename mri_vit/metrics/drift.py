@@ -47,10 +47,6 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
     has none, the interval has no ends, for a quantile may lie among them. Of one class nothing has ends, and no slope is
     defined: nothing then shows how the outcome varies.
     Source: Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005; Debray et al. 2017, doi:10.1136/bmj.i6460.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     line = calibration_line(truth, probability)
@@ -68,10 +64,6 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
     Formula: as for markers, the observed share being 1 - S(day), S the Kaplan-Meier curve.
     Assumption: censoring is unrelated to survival.
     Source: Debray et al. 2019, doi:10.1177/0962280218785504, for O:E with censoring.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a probability that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event = followed(time_days, event)
     alive = numbers(alive, "probabilities of survival")

@@ -61,10 +61,6 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
     HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had the
     highest (or the lowest) risk of those at risk.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
@@ -81,12 +77,7 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
 
 
 def hazard_ratio_of_groups(time_days: Numbers, event: Flags, high: Flags) -> HazardRatio:
-    """Hazard ratio of the group `high` against the others; else as `hazard_ratio_per_sd`.
-
-    Raises
-    ------
-    ValueError for an event or a flag other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
-    """
+    """Hazard ratio of the group `high` against the others; else as `hazard_ratio_per_sd`."""
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")
     refuse_unequal(times=len(time_days), flags=len(high))
@@ -106,10 +97,6 @@ def restricted_mean_difference(time_days: Numbers, event: Flags, high: Flags, ta
     Returns
     -------
     RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where nobody died by τ.
-
-    Raises
-    ------
-    ValueError for an event or a flag other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")

@@ -45,10 +45,6 @@ def cumulative_dynamic_auc(
     float [t]; NaN at a day without a case or without a control, and where a case has no finite weight: it died after the
     last of `censored_as`, or at a time by which all of them were censored.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -104,11 +100,6 @@ def mean_cumulative_dynamic_auc(
     Returns
     -------
     float; NaN when no day has both a value and a death.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, arrays of unequal length, or
-    days that do not rise.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -141,11 +132,6 @@ def brier_at(
     Returns
     -------
     float [t]; NaN at a day beyond which nobody was followed.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, or arrays of unequal
-    length.
 
     Examples
     --------
@@ -198,11 +184,6 @@ def integrated_brier(
     Returns
     -------
     float; NaN with fewer than two days, or when Brier(t) is undefined at one of them.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
-    length, or days that do not rise.
     """
     at_days = numbers(at_days, "days")
     refuse_disorder(at_days)
@@ -225,10 +206,6 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
     Returns
     -------
     float [t]; NaN at a day beyond which nobody was followed.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event = followed(time_days, event)
     at_days = numbers(at_days, "days")
@@ -264,10 +241,6 @@ def auc_at_interval(
     Returns
     -------
     (low, high), each float [t]; NaN where AUC(t) itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -311,11 +284,6 @@ def integrated_brier_interval(
     Returns
     -------
     (low, high); both NaN where the score itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
-    length, or days that do not rise.
     """
     time_days, event = followed(time_days, event)
     survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")

@@ -37,10 +37,6 @@ def high_risk(risk: Numbers, group: Groups) -> Bool[np.ndarray, " n"]:
 
     Assumption: each group has its own scale. The median is taken over the patients that are split, so the split describes
     the order of the risks; it is not a cut-off fixed beforehand.
-
-    Raises
-    ------
-    ValueError for a risk that is NaN or infinite, or arrays of unequal length.
     """
     risk = numbers(risk, "risks")
     group = grouped(group, len(risk))
@@ -58,10 +54,6 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     Assumption: censoring is unrelated to survival.
     Source: Kaplan & Meier 1958, doi:10.1080/01621459.1958.10501452.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -74,12 +66,7 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
 
 
 def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:
-    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots).
-
-    Raises
-    ------
-    ValueError for a time or a day that is NaN or infinite.
-    """
+    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots)."""
     time_days, at_days = numbers(time_days, "times"), numbers(at_days, "days")
     return (time_days[:, None] > at_days).sum(axis=0)
 
@@ -103,11 +90,6 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     -------
     (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups at
     risk.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, a group that is NaN, or arrays of unequal
-    length.
 
     Examples
     --------
@@ -147,11 +129,6 @@ def calibration_at(
     -------
     SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
     whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a prediction that is NaN or infinite, arrays of unequal length, or
-    groups that are not positive.
     """
     time_days, event = followed(time_days, event)
     survival = numbers(survival, "predictions of survival")
@@ -189,10 +166,6 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
     -------
     float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -206,24 +179,14 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
 
 
 def censoring_survival_before(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`.
-
-    Raises
-    ------
-    ValueError as by `censoring_survival`.
-    """
+    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`."""
     at_days = numbers(at_days, "days")
     days, steps = _censoring_steps(*followed(time_days, event))
     return steps[np.searchsorted(days, at_days, side="left")]
 
 
 def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b n"]:
-    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
-    """
+    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up."""
     time_days, event = followed(time_days, event)
     return _steps_at(time_days, event, drawn, time_days)
 
@@ -231,12 +194,7 @@ def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.n
 def drawn_censoring_survival_at(
     time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"], at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, "b t"]:
-    """G at each of `at_days`, for each of b bootstrap draws; 1 before the first time.
-
-    Raises
-    ------
-    ValueError as by `censoring_survival`.
-    """
+    """G at each of `at_days`, for each of b bootstrap draws; 1 before the first time."""
     time_days, event = followed(time_days, event)
     return _steps_at(time_days, event, drawn, numbers(at_days, "days"))
 
@@ -292,10 +250,6 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     Returns
     -------
     (value, low, high), NaN where the curve, or its band, does not come down to one half: the follow-up of so many is not known.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
