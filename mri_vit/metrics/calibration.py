@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Real
 from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.calibration_curve import Loess
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.decision import odds
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
 MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
@@ -159,7 +159,7 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
 def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     """ICI: the mean distance, over patients, of the predicted probability and a smooth calibration curve.
 
-    Formula: mean of abs(c(p_i) - p_i), c the local regression (`loess`) of the outcome on the probability; with more
+    Formula: mean of abs(c(p_i) - p_i), c the local regression (`Loess`) of the outcome on the probability; with more
     than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.

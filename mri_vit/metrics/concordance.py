@@ -7,15 +7,15 @@ deaths, b of resamples (sets of weights, or orders of ranks). Pairs are counted 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival
 
 Days = Float[np.ndarray, " n"]
@@ -97,7 +97,6 @@ def uno_c(
     event: Flags,
     risk: Numbers,
     tau: float | None = None,
-    censoring: Callable[[Days, Event, Days], Float[np.ndarray, " n"]] = censoring_survival,
 ) -> float:
     """Uno's concordance index: Harrell's C with each pair weighted for the pairs that censoring took away.
 
@@ -110,8 +109,6 @@ def uno_c(
     Parameters
     ----------
     tau : days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
-    censoring : gives G from (time_days, event, at_days): `censoring.censoring_survival` is G(t), the default here and in the
-        report, `censoring.censoring_survival_before` is G(t-).
 
     Returns
     -------
@@ -127,7 +124,7 @@ def uno_c(
     """
     time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = death_counts(time_days, event, risk)
-    weight = uno_weight(censoring(time_days, event, time_days[event]), time_days[event], tau)
+    weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
     pairs = float((weight * comparable).sum())
     return float((weight * (lower + equal / 2)).sum()) / pairs if pairs else math.nan
 
@@ -206,7 +203,7 @@ def uno_interval(
     pairs = Pairs.of(time_days, event, risk)
 
     def weighted_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
-        weight = uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
+        weight = uno_weight(drawn_censoring_survival(time_days, event, drawn, time_days[event]), time_days[event], tau)
         return drawn_c(pairs, drawn, weight)
 
     low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)

@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Real
 from scipy.stats import norm
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics.bootstrap import CONFIDENCE
 from mri_vit.metrics.checked import Flags, Numbers, flags, followed, labelled, numbers, predicted, probabilities, refuse_unequal
-from mri_vit.metrics.descriptive import Rate, rate
+from mri_vit.metrics.intervals import CONFIDENCE, Rate, rate
 
 
 @dataclass(frozen=True)

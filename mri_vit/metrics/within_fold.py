@@ -17,7 +17,7 @@ from scipy.stats import norm, rankdata
 
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
 from mri_vit.metrics.comparison import Comparison, by_normal_law
-from mri_vit.metrics.delong import delong_components
+from mri_vit.metrics.discrimination import delong_components
 
 ALPHA = 0.05  # Fisher 1925
 MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
