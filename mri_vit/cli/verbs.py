@@ -22,7 +22,7 @@ from mri_vit.run import files
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mri_vit.qc.check import Looked
+    from mri_vit.qc.check import CheckedCohort
     from mri_vit.settings.schema import Study
 
 EPILOGUE = (
@@ -110,18 +110,18 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
 
 @app.command
 def prepare(study: StudyFile, **overrides: Overrides) -> int:
-    """Prepare every patient's scans onto the grid; works for a few patients too, of whom no folds can be made."""
+    """Prepare every patient's scans onto the grid; works even with too few patients for folds."""
     settings = loaded(study, overrides)  # before what takes longer to import
 
     from rich.console import Console
 
-    with _looked(settings, Console()) as looked:
-        return 3 if looked.excluded else 0
+    with _checked_cohort(settings, Console()) as checked:
+        return 3 if checked.excluded else 0
 
 
 @app.command
 def qc(study: StudyFile, **overrides: Overrides) -> int:
-    """Prepare every patient who is not prepared yet, look at all, and write a page that shows the worst first."""
+    """Prepare every patient who is not prepared yet, check all, and write a page that shows the worst first."""
     settings = loaded(study, overrides)
 
     from rich.console import Console
@@ -129,9 +129,9 @@ def qc(study: StudyFile, **overrides: Overrides) -> int:
     from mri_vit.qc import page
 
     console = Console()
-    with _looked(settings, console) as looked:
-        page.write(settings, looked, settings.output / files.LOOKED, console)
-        return 3 if looked.excluded else 0
+    with _checked_cohort(settings, console) as checked:
+        page.write(settings, checked, settings.output / files.LOOKED, console)
+        return 3 if checked.excluded else 0
 
 
 @app.command
@@ -153,8 +153,8 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 
 
 @contextmanager
-def _looked(settings: Study, console: Console) -> Iterator[Looked]:
-    """Every patient prepared and looked at, of whom no folds need to be made; the run's folder is held meanwhile."""
+def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
+    """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
     from mri_vit import study as stages
     from mri_vit.data import cohort, frozen
     from mri_vit.run.folder import claimed
