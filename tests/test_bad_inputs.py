@@ -318,7 +318,7 @@ def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypa
     assert ended("report", other, "--output", asked.parent / "else") == 2
     assert "its output is fixed" in capsys.readouterr().err
     assert ended("report", asked, "--predictions", "x.csv", "--output", "y") == 2
-    assert "or no study file but all of" in capsys.readouterr().err
+    assert "expected either a study file" in capsys.readouterr().err
 
 
 MEASURED = """

@@ -13,7 +13,7 @@ from mri_vit.run import files
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mri_vit.qc.check import Looked
+    from mri_vit.qc.check import CheckedCohort
     from mri_vit.settings.schema import Study
 
 
@@ -76,8 +76,8 @@ def prepare(study: StudyFile, **overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    with _looked(settings, Console()) as looked:
-        return 3 if looked.excluded else 0
+    with _checked_cohort(settings, Console()) as checked:
+        return 3 if checked.excluded else 0
 
 
 def qc(study: StudyFile, **overrides: Overrides) -> int:
@@ -89,9 +89,9 @@ def qc(study: StudyFile, **overrides: Overrides) -> int:
     from mri_vit.qc import page
 
     console = Console()
-    with _looked(settings, console) as looked:
-        page.write(settings, looked, settings.output / files.LOOKED, console)
-        return 3 if looked.excluded else 0
+    with _checked_cohort(settings, console) as checked:
+        page.write(settings, checked, settings.output / files.LOOKED, console)
+        return 3 if checked.excluded else 0
 
 
 def pretrain(study: StudyFile, **overrides: Overrides) -> None:
@@ -110,8 +110,8 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 
 
 @contextmanager
-def _looked(settings: Study, console: Console) -> Iterator[Looked]:
-    """Every patient prepared and checked, without folds; the run's folder is locked meanwhile."""
+def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
+    """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
     from mri_vit import study as stages
     from mri_vit.data import cohort, frozen
     from mri_vit.run.folder import claimed
