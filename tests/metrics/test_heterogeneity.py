@@ -85,7 +85,7 @@ def test_one_more_of_eight_hospitals_lies_in_the_interval_as_often_as_it_says(ta
 
 
 def test_the_assumed_interval_is_the_normal_one_of_a_known_tau_where_that_has_no_spread(monkeypatch):
-    monkeypatch.setattr(heterogeneity, "ASSUMED_TAU_SD", 1e-6)
+    monkeypatch.setattr(transportability, "ASSUMED_TAU_SD", 1e-6)
     found, ends = assumed_interval(0.75, 0.69, 0.80), []
     for end in (0.69, 0.80):
         ends.append(0.75 + math.copysign(1.96 * math.hypot((end - 0.75) / 1.96, transportability.ASSUMED_TAU), end - 0.75))
