@@ -232,7 +232,7 @@ def test_every_kind_of_collapse_is_reported_and_health_is_not():
     various = torch.nn.functional.one_hot(torch.arange(64) % 32).float()
     assert collapsed(history(various, varied)) is None
     assert "same prototype" in (collapsed(history(one, varied)) or "")
-    assert "says the same" in (collapsed(history(even, varied)) or "")
+    assert "mixture" in (collapsed(history(even, varied)) or "")
     assert "are alike (spread 0.0000" in (collapsed(history(various, torch.ones(64, 16))) or "")
 
 
