@@ -28,7 +28,7 @@ from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare import cohort as stage
-from mri_vit.report.pages import terminal
+from mri_vit.report.pages import report_files, terminal
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
 from mri_vit.run.screen import progress
@@ -158,9 +158,9 @@ def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_
     from mri_vit.report.pages import terminal
     from mri_vit.report.pages.report_files import Written
 
-    monkeypatch.setattr(terminal, "result_rows", lambda metrics: [terminal.ResultRow("[/endpoint]", "[/red]", "1", "", "")])
+    monkeypatch.setattr(terminal, "result_rows", lambda metrics: [report_files.ResultRow("[/endpoint]", "[/red]", "1", "", "")])
     monkeypatch.setattr(terminal, "verdict_lines", lambda metrics: ["[/x] is better"])
-    terminal.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
+    report_files.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 

@@ -36,14 +36,6 @@ from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, pa
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
 
 SHARED = {"betas", "weight_decay", "warmup", "clip", "token_budget", "mirror", "intensity"}  # keys of [train] also used here
-    "betas",
-    "weight_decay",
-    "warmup",
-    "clip",
-    "token_budget",
-    "mirror",
-    "intensity",
-}  # keys of [train] that pretraining uses
 
 
 @runtime_checkable
