@@ -8,28 +8,34 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterator
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from mri_vit.data import tokens
+from mri_vit.data import sheet, tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, canonical, read, resample
-from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import agreement, alignment, bias, box, brain, outliers, picture, quality, tumour
+from mri_vit.data.volume import Volume, bounding_box, brain_box, canonical, read, read_mask, resample
+from mri_vit.errors import Killed, UnusablePatient, UsageError
+from mri_vit.prepare import agreement, alignment, bias, brain, quality, tumour
 from mri_vit.prepare.alignment import on_grid
-from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify
-from mri_vit.run import files, integrity
-from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify, voxels
+from mri_vit.run import atomic, executors, files, integrity
+from mri_vit.run.atomic import complete, refuse_link, write_bytes
+from mri_vit.run.jobs import Workplace, close_ledger
+from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings import source
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import BRAIN_ML
 from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
+from mri_vit.settings.source import shown
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 
@@ -109,11 +115,11 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     mask = Volume(found.mask.astype(np.float32), own.affine)
     if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
         from_reference = alignment.within_brain(scans, reference, from_reference, mask, log)
-    block, margin_mm, wholes = box.around(found.mask), 2 * study.grid.spacing_mm, scans
+    block, margin_mm, wholes = bounding_box(found.mask), 2 * study.grid.spacing_mm, scans
     alignment.check_overlap(patient, scans, reference, from_reference, mask, block, log)
     if study.prepare.tumour_command and patient.tumour_mask is None:
         tumour.found_by_command(scans, mask, from_reference, study.prepare, folder, log)
-    parts = {channel: box.of_brain(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
+    parts = {channel: brain_box(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
     scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
     taken = scans
     if study.prepare.bias:
@@ -135,7 +141,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     on_copies = on_grid(scans, study.channels, reference, brains, from_grid, agreement.GRID, Log())  # limits hold for every grid
     looked = agreement.of_grid(*on_copies, study.channels, agreement.GRID)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(picture.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
+    write_bytes(quality.draw_picture(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
     to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
     record = {
         "schema": SCHEMA,
@@ -225,7 +231,7 @@ def _unbiased(
     for channel, one in corrected.items():
         figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
         figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
-        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - outliers.LOST:
+        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - bias.LOST:
             before, after = one.contrast
             log.warnings.append(
                 f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
@@ -234,14 +240,14 @@ def _unbiased(
     log.add(
         "bias",
         f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {bias.LEVELS} levels) inside the brain, "
-        f"estimated without voxels that lie more than {outliers.CORE:g} robust standard deviations from the median in any scan "
+        f"estimated without voxels that lie more than {bias.CORE:g} robust standard deviations from the median in any scan "
         f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
         quantitative=quantities,
         levels=bias.LEVELS,
         iterations=bias.ITERATIONS,
         tolerance=bias.TOLERANCE,
         working_mm=bias.WORKING_MM,
-        outlier_deviations=[outliers.CORE, outliers.FRINGE],
+        outlier_deviations=[bias.CORE, bias.FRINGE],
         rounds=bias.ROUNDS,
         scans=figures,
     )
@@ -284,3 +290,103 @@ def _file_sha256(path: Path) -> str:
 def _versions(source: str) -> dict[str, str]:
     packages = (*VERSIONS, "deepbet", "torch") if source == "deepbet" else VERSIONS
     return {package: importlib.metadata.version(package) for package in packages}
+
+
+Fault = dict[str, str]  # file and reason
+Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
+
+
+def prepare_cohort(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare every patient; gives those who cannot be, with file and reason.
+
+    Before that the run's `excluded.csv` goes, unless its folds are made: it is written again when all have been looked at, and a
+    run that is stopped before then has none. Raises UsageError where `prepared` is no folder, or two patients share a scan.
+    """
+    _make_prepared(study)
+    if not (folder / files.FOLDS).exists():
+        (folder / files.EXCLUDED).unlink(missing_ok=True)
+    for patient in patients:
+        refuse_link(study.prepared / patient.id)
+    atomic.sweep_older(study.prepared, {patient.id for patient in patients})
+    faults = _prepare_all(study, patients, folder, console)
+    excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
+    _refuse_twins(study, without_excluded(patients, excluded))
+    return excluded
+
+
+def without_excluded(patients: Sequence[Patient], excluded: Excluded) -> list[Patient]:
+    """The patients who were not excluded."""
+    out = {row["patient"] for row in excluded}
+    return [patient for patient in patients if patient.id not in out]
+
+
+def _make_prepared(study: Study) -> None:
+    """The folder for prepared patients. Raises UsageError where something else has its name."""
+    try:
+        study.prepared.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
+
+
+def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> dict[str, Fault]:
+    """Prepare the patients, several at a time, under a progress bar; the faults by patient."""
+    faults: dict[str, Fault] = {}
+    at = executors.workplace(study, folder, "prepare", study.prepare.workers, study.executor.bundle)
+    with progress(console) as bar:
+        task = bar.add_task("prepare", total=len(patients), note="")
+        for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, at):
+            if fault:
+                faults[name] = fault
+                say(bar.console, f"excluded {name}: {fault['file']} {fault['reason']}", WARNING)
+            bar.update(task, advance=1, note=f"{len(faults)} excluded" if faults else "")
+    return faults
+
+
+def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Workplace) -> Iterator[tuple[str, Fault | None]]:
+    """Prepare patients in processes of their own; each one's fault, or None.
+
+    A patient whose process is killed even when it works on nothing else is excluded like others.
+    """
+    try:
+        yield from executors.each(fault_of, jobs, at)
+    except Killed as end:
+        if not at.here:  # a machine or a disk may be at fault as well, and many patients lost at once
+            raise
+        for patient, how in end.how.items():
+            yield patient, {"file": "", "reason": how}
+        if at.home:
+            close_ledger(at.home)  # who failed stands among the excluded
+
+
+def fault_of(patient: Patient, study: Study) -> Fault | None:
+    """Prepare one patient, in a process of the executor: None when prepared, else file and reason."""
+    found = [channel for channel in study.channels if patient.scans.get(channel)]
+    if lacking := [channel for channel in study.channels if channel in study.prepare.needs and channel not in found]:
+        return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
+    try:
+        if patient.tumour_mask:
+            read_mask(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
+        folder = prepare_patient(patient, study)
+        if patient.tumour_mask:
+            tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later
+    except UnusablePatient as fault:  # the table's own name for the file: a report must not say where it lay
+        file = os.path.relpath(fault.file, study.cohort.parent) if fault.file else ""
+        return {"file": shown(printable(file)), "reason": printable(fault.reason)}
+    return None
+
+
+def _refuse_twins(study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError when two patients share a scan, which would sit on both sides of a fold."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for patient in patients:
+        for sha256 in voxels(study.prepared / patient.id):
+            seen[sha256].append(patient.id)
+    twins = next((ids for ids in seen.values() if len(ids) > 1), None)
+    if twins:
+        raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
+
+
+def excluded_table(excluded: Excluded) -> bytes:
+    """The rows of excluded.csv."""
+    names = ("patient", "file", "reason")
+    return sheet.to_csv(names, ([row[name] for name in names] for row in excluded))
