@@ -17,13 +17,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy import ndimage
 
 from mri_vit.data.volume import Box, Volume, bounding_box, box_shape, resample
+from mri_vit.prepare.prepared import Log
+from mri_vit.settings.sequences import is_quantitative, titles
 
+NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction
 ITK_LEVELS = 4  # ITK's default
 ROUNDS = 4  # of outliers and field in turn: those found under a field of ±40 % settle in three
@@ -296,3 +300,56 @@ def lesion_contrast(
     if not piece.any() or not rest.size or not rest.std() > 0:
         return None
     return float((array[piece].mean(dtype=np.float64) - rest.mean()) / rest.std())
+
+
+def correct_scans(
+    scans: dict[str, Volume], brains: dict[str, Bool[np.ndarray, "..."]], from_reference: dict[str, np.ndarray], log: Log
+) -> dict[str, Volume]:
+    """All scans, those that are no map of a quantity corrected (see `correct`), with an entry in the log."""
+    masks: dict[str, Bool[np.ndarray, "..."]] = {}
+    quantities = [channel for channel in scans if is_quantitative(channel)]
+    for channel, scan in scans.items():
+        if channel in quantities:
+            continue
+        values = scan.array[brains[channel]]
+        share = float((values < 0).mean())
+        if share > NEGATIVE_SHARE:
+            log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
+        elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
+            masks[channel] = brains[channel]
+    corrected = correct({channel: scans[channel] for channel in masks}, masks, from_reference)
+    figures: dict[str, Any] = {}
+    for channel, one in corrected.items():
+        figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
+        figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
+        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - LOST:
+            before, after = one.contrast
+            log.warnings.append(
+                f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
+                "see whether a lesion was taken for bias"
+            )
+    log.add(
+        "bias",
+        f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {LEVELS} levels) inside the brain, "
+        f"estimated without voxels that lie more than {CORE:g} robust standard deviations from the median in any scan "
+        f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
+        quantitative=quantities,
+        levels=LEVELS,
+        iterations=ITERATIONS,
+        tolerance=TOLERANCE,
+        working_mm=WORKING_MM,
+        outlier_deviations=[CORE, FRINGE],
+        rounds=ROUNDS,
+        scans=figures,
+    )
+    return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
+
+
+def contrast_caption(log: Log) -> str:
+    """Lesion-like contrast before and after bias correction, for the picture."""
+    scans = next((step["scans"] for step in log.steps if step["step"] == "bias"), None)
+    if scans is None:
+        return "bias field not corrected"
+    found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
+    cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
+    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"

@@ -24,12 +24,11 @@ from mri_vit.data.volume import Volume, bounding_box, mean_index, middle_half, r
 from mri_vit.prepare import agreement, register
 from mri_vit.prepare import brain as brains_of
 from mri_vit.prepare.agreement import Copies
-from mri_vit.prepare.bias import MAD_TO_SD
+from mri_vit.prepare.bias import MAD_TO_SD, NEGATIVE_SHARE
 from mri_vit.settings.sequences import CHANNELS
 
 QUANTILES = tuple(np.linspace(0.02, 0.98, 25).tolist())  # of a scan in its brain: what its histogram is compared by
 SPARSE_MM = 2.0
-NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 IMAGED = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
 INSIDE = 2  # voxels within the brain's border: its edge is no noise
 OUTSIDE = 2  # voxels around what was imaged: its blur and its ringing are no background

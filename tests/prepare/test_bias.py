@@ -56,7 +56,7 @@ def test_four_levels_over_all_of_the_brain_take_a_large_tumour_for_bias() -> Non
 
 def steps(made: measurement.Head) -> patient.Log:
     log = patient.Log()
-    patient._unbiased(made.scans, dict.fromkeys(CHANNELS, made.brain), measurement.UNMOVED, log)
+    bias.correct_scans(made.scans, dict.fromkeys(CHANNELS, made.brain), measurement.UNMOVED, log)
     return log
 
 
@@ -72,7 +72,7 @@ def test_a_lesion_that_bias_correction_takes_is_warned_of(monkeypatch: pytest.Mo
     assert [
         told for told in log.warnings if f"flair: lesion-like contrast was {before:.2f} SD" in told and f" {after:.2f} " in told
     ]
-    assert f"flair {before:.2f} to {after:.2f}" in patient._told(log)
+    assert f"flair {before:.2f} to {after:.2f}" in bias.contrast_caption(log)
 
 
 def test_scans_that_lie_apart_share_their_outliers_through_their_alignment() -> None:

@@ -5,10 +5,11 @@ Constants are read from the steps themselves, so that a sentence follows its cod
 
 from __future__ import annotations
 
+from mri_vit.prepare import bias
 from pathlib import Path
 
 from mri_vit.crossval.folds import DEALS
-from mri_vit.prepare import alignment, bias, brain, quality, register
+from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
@@ -89,7 +90,7 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
         f"{bias.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{quality.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
 
