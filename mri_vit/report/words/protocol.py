@@ -5,7 +5,6 @@ Constants are read from the steps themselves, so that a sentence follows its cod
 
 from __future__ import annotations
 
-from mri_vit.prepare import bias
 from pathlib import Path
 
 from mri_vit.crossval.folds import DEALS
