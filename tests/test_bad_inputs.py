@@ -27,8 +27,8 @@ from mri_vit.cli import exit_code
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import cohort as stage
-from mri_vit.report.pages import report_files, terminal
+from mri_vit.prepare.patient import fault_of
+from mri_vit.report.pages import terminal
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
 from mri_vit.run.screen import progress
@@ -106,7 +106,7 @@ def test_a_scan_that_is_no_file_excludes_one_patient_and_says_what_it_is(asked: 
     assert patient.scans["t1"]
     with pytest.raises(UnusablePatient):
         read_volume(patient.scans["t1"])
-    assert stage.fault_of(patient, study_file.load(asked))  # in a worker
+    assert fault_of(patient, study_file.load(asked))  # in a worker
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "long cell", "quotation mark", "empty", "lines", "NUL"])
@@ -158,9 +158,9 @@ def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_
     from mri_vit.report.pages import terminal
     from mri_vit.report.pages.report_files import Written
 
-    monkeypatch.setattr(terminal, "result_rows", lambda metrics: [report_files.ResultRow("[/endpoint]", "[/red]", "1", "", "")])
+    monkeypatch.setattr(terminal, "result_rows", lambda metrics: [terminal.ResultRow("[/endpoint]", "[/red]", "1", "", "")])
     monkeypatch.setattr(terminal, "verdict_lines", lambda metrics: ["[/x] is better"])
-    report_files.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
+    terminal.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 

@@ -30,10 +30,10 @@ from made import dicom
 from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
 from mri_vit import cli
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
-from mri_vit.preflight.scans import inspect
+from mri_vit.preflight.scans import look
 from mri_vit.run import folder as run_folder
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings import file as study_file
@@ -69,7 +69,7 @@ def read_alike(*contents: bytes) -> Make:
 
         def run() -> None:
             plain = canonical(read(usual))
-            assert not any(header.fault for header in inspect(files).values())
+            assert not any(header.fault for header in look(files).values())
             for file in files:
                 unusual = canonical(read(file))
                 np.testing.assert_array_equal(unusual.array, plain.array)
@@ -528,7 +528,7 @@ def resumed_with_others(desk: Desk) -> list[object]:
     """A run whose folds were made of another table: since then one label was changed and one patient left out."""
     study = study_file.load(desk.study)
     with run_folder.claimed(study) as run:
-        frozen.freeze(study, cohort.of_study(study), run)
+        run_cohort.freeze(study, cohort.of_study(study), run)
         (run / "folds.json").write_text("{}")
     desk.cells(0, mgmt="1")
     desk.write([row for row in desk.rows() if row["patient"] != "p01"])

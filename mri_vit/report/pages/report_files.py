@@ -8,16 +8,15 @@ from pathlib import Path
 
 from mri_vit import style
 from mri_vit.report import assembly
-from mri_vit.report.figures import gallery
+from mri_vit.report.figures import gallery, pictures
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.words import checklists, methods_section
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign, refuse_links
 
 MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
 RECORD = files.METRICS
@@ -83,7 +82,7 @@ def _drawn(run: Run, metrics: Metrics) -> tuple[dict[str, str], dict[str, bytes]
     for name, figure in gallery.report_figures(run, metrics, survivors):
         kinds = {kind: style.to_bytes(figure, kind) for kind in ("svg", "png")}
         files |= {f"figures/{name}.{kind}": content for kind, content in kinds.items()}
-        drawn[name] = style.data_url(kinds["svg"], "image/svg+xml")
+        drawn[name] = pictures.data_url(kinds["svg"], "image/svg+xml")
     for name, table in csv_tables.report_tables(run, metrics, survivors).items():
         files[f"tables/{name}.csv"] = csv_tables.to_csv(table).encode()
     return drawn, files
