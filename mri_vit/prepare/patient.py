@@ -64,11 +64,13 @@ def prepare_patient(patient: Patient, study: Study) -> Path:
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
     if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
         files["brain_mask"] = patient.brain_mask
-    if study.prepare.around_tumour_mm is not None:
+    if study.prepare.tumour_crop_margin_mm is not None:
         if patient.tumour_mask:
             files["tumour_mask"] = patient.tumour_mask
         elif not study.prepare.tumour_command:
-            raise UnusablePatient("no tumour mask; prepare.around_tumour_mm needs one, or prepare.tumour_command, which makes it")
+            raise UnusablePatient(
+                "no tumour mask; prepare.tumour_crop_margin_mm needs one, or prepare.tumour_command, which makes it"
+            )
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
     settings = config_sha256(study)
 
@@ -123,7 +125,7 @@ def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any])
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
     volume, inside = on_grid(scans, study.channels, reference, brains, from_grid, study.grid, log)
     kept, near = volume, inside
-    if (reach_mm := study.prepare.around_tumour_mm) is not None:
+    if (reach_mm := study.prepare.tumour_crop_margin_mm) is not None:
         drawn = patient.tumour_mask or folder / files.TUMOUR
         kept, near = _around_tumour(drawn, volume, inside, reach_mm, from_grid[reference], study, log)
     stored = tokens.from_volume(kept, near, study.grid, record["config_sha256"], study.channels)
@@ -165,7 +167,9 @@ def _around_tumour(
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """What is kept of the scans on the grid, and of the brain there. Raises UnusablePatient where no tumour is known."""
     if not mask.exists():
-        raise UnusablePatient("prepare.tumour_command found no tumour, around which prepare.around_tumour_mm keeps the scans")
+        raise UnusablePatient(
+            "prepare.tumour_command found no tumour, around which prepare.tumour_crop_margin_mm keeps the scans"
+        )
     kept, near = tumour.around(mask, volume, brain, reach_mm, from_grid, study.grid, study.prepare.reference)
     log.add(
         "around_tumour",

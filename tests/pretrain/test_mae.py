@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3)
+    settings = Pretrain(method="mae", epochs=3, batch_size=8, learning_rate=1e-3)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -340,7 +340,7 @@ def test_pretraining_without_a_method_or_a_transformer_or_with_one_patient_is_re
 
 def test_a_loss_that_is_no_number_stops_with_the_remedy(study, tmp_path, monkeypatch):
     monkeypatch.setattr(mae, "masked_error", lambda predicted, *_: predicted.sum() * math.inf)
-    with pytest.raises(BadNumbers, match=r"in epoch 1; try a pretrain\.rate below 0\.001"):
+    with pytest.raises(BadNumbers, match=r"in epoch 1; try a pretrain\.learning_rate below 0\.001"):
         pretrain(patients_of(study)[:4], study, tmp_path / "e", 0)
 
 

@@ -39,7 +39,7 @@ COMPARATORS = (
 )
 RESNET = {"architecture": "resnet10"}
 
-COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, rate=1e-12)  # its weights stay where they began
+COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch_size=4, learning_rate=1e-12)  # its weights stay where they began
 
 
 @pytest.fixture
