@@ -203,8 +203,8 @@ class Study(Section):
         half_mm = self.grid.patch * self.grid.spacing_mm / 2
         if train.translation_mm > half_mm:
             raise ValueError(
-                f"train.translation_mm must be at most half a patch, {half_mm:g} mm here, or a grid position shows nothing of what "
-                f"it held; found {train.translation_mm:g}"
+                f"train.translation_mm must be at most half a patch, {half_mm:g} mm here, or a grid position shows nothing of "
+                f"what it held; found {train.translation_mm:g}"
             )
         if self.explained and model.architecture != "vit":
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')

@@ -266,7 +266,7 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
     names += ("features/features", "features/features_hard", "ablation/variants_gbm")
     others = [study_file.load(REPRODUCTIONS / f"{name}.toml") for name in names]
     assert all(other.model == gbm.model for other in others)
-    keys = {"rate", "weight_decay", "token_budget", "batch", "val_fraction"}
+    keys = {"learning_rate", "weight_decay", "token_budget", "batch_size", "val_fraction"}
     for other in others[:2]:
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 

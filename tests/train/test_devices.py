@@ -78,7 +78,7 @@ def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
     found = []
     for count in (1, 2):
         file = tiny.output / str(count) / "encoder.safetensors"
-        study = changed(tiny, count, {"method": method, "rate": RATE}, token_budget=None)
+        study = changed(tiny, count, {"method": method, "learning_rate": RATE}, token_budget=None)
         told = pretrain(some(tiny)[:18], study, file, seed=3)
         found.append((file, told))
     (one, alone), (other, together) = found

@@ -113,7 +113,9 @@ def test_an_endpoint_alone_may_be_worse_than_knowing_nothing_so_that_its_best_ev
 
 
 def test_patience_ends_training_early(tiny):
-    impatient = tiny.model_copy(update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "rate": 1.0})})
+    impatient = tiny.model_copy(
+        update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "learning_rate": 1.0})}
+    )
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     fit(patients[:16], patients[16:], impatient, tiny.output, seed=0)
     with (tiny.output / "history.csv").open() as file:

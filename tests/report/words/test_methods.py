@@ -177,12 +177,12 @@ def test_every_figure_of_the_metrics_is_told(text):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"rate": 7e-4}, "to 0.0007 over"),
+        ({"learning_rate": 7e-4}, "to 0.0007 over"),
         ({"patience": 13}, "after 13 such evaluations"),
         ({"val_fraction": 0.35}, "35% of the other patients"),
         ({"betas": (0.85, 0.97)}, "β 0.85 and 0.97"),
         ({"weight_decay": 0.31}, "weight decay 0.31"),
-        ({"batch": 23}, "batches of 23 patients"),
+        ({"batch_size": 23}, "batches of 23 patients"),
         ({"epochs": 77}, "at most 77 epochs"),
         ({"seeds": 3}, "In each fold 3 networks were trained on the same patients, which differ in their seed alone"),
         ({"val_every": 4}, "After every 4 epochs"),
@@ -190,7 +190,7 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"leave_out": "site"}, "each value of site is a test fold"),
         ({"layer_decay": 0.65}, "0.65 times the learning rate of the block behind"),
         ({"embedding_lr_factor": 0.23}, "patch embedding was trained with 0.23 times"),
-        ({"frozen": 0.15}, "In the first 15% of the steps only the heads"),
+        ({"freeze_fraction": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
