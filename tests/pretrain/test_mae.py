@@ -40,7 +40,7 @@ def changed(study: Study, **sections: Any) -> Study:
 
 def plain(study: Study) -> Study:
     """The study without augmentation."""
-    return changed(study, train=study.train.model_copy(update={"mirror": False, "intensity": 0.0}))
+    return changed(study, train=study.train.model_copy(update={"flip_lr": False, "intensity_jitter": 0.0}))
 
 
 def patients_of(study: Study) -> list[cohort.Patient]:
@@ -273,7 +273,7 @@ def test_pretraining_leaves_an_encoder_that_fits_and_a_header_that_says_whose_sc
 def test_pretraining_goes_on_from_given_weights_and_names_the_patients_of_both(study, tmp_path):
     patients, first, second = patients_of(study), tmp_path / "first", tmp_path / "second"
     pretrain(patients[:4], study, first, 0)
-    still = study.pretrain.model_copy(update={"rate": 1e-12, "epochs": 1})
+    still = study.pretrain.model_copy(update={"learning_rate": 1e-12, "epochs": 1})
     model = study.model.model_copy(update={"weights": first})
     pretrain(patients[4:8], study.model_copy(update={"model": model, "pretrain": still}), second, 1)
     for name, tensor in weights_of(first).items():
@@ -353,7 +353,7 @@ def test_the_rate_rises_to_its_peak_and_falls_to_zero(study):
 
 
 def test_a_mirrored_view_is_one_of_the_mirrored_patient(study):
-    mirrored = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
+    mirrored = study.model_copy(update={"train": study.train.model_copy(update={"intensity_jitter": 0.0})})
     patient = some(study, 1)[0]
     mirror_image = flipped(patient)
     found = set()
