@@ -112,7 +112,7 @@ def test_help_imports_nothing_slow():
 
 def test_only_what_is_given_overrides_the_file(loaded):
     assert ended("pretrain", "study.toml", "--train.batch_size", "3") == 0
-    assert (loaded[0].train.batch, loaded[0].train.epochs, loaded[0].train.mirror) == (3, 7, False)
+    assert (loaded[0].train.batch_size, loaded[0].train.epochs, loaded[0].train.flip_lr) == (3, 7, False)
     assert loaded[0].model.tokens == "foreground"
     assert ended("pretrain", "study.toml") == 0
     assert loaded[1] == study_file.load(Path("study.toml"))

@@ -345,8 +345,8 @@ def test_a_loss_that_is_no_number_stops_with_the_remedy(study, tmp_path, monkeyp
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(study):
-    rates = [rate(step, 100, study.pretrain.rate, study.train.warmup) for step in range(101)]
-    assert max(rates) == rates[9] == study.pretrain.rate
+    rates = [rate(step, 100, study.pretrain.learning_rate, study.train.warmup) for step in range(101)]
+    assert max(rates) == rates[9] == study.pretrain.learning_rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert rates[:10] == sorted(rates[:10])
     assert rates[10:] == sorted(rates[10:], reverse=True)

@@ -42,8 +42,8 @@ def groups(net: nn.Module, study: Study, step: int | None = None, steps: int = 1
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(tiny):
-    rates = [rate(step, 100, tiny.train.rate, tiny.train.warmup) for step in range(101)]
-    assert max(rates) == rates[9] == tiny.train.rate
+    rates = [rate(step, 100, tiny.train.learning_rate, tiny.train.warmup) for step in range(101)]
+    assert max(rates) == rates[9] == tiny.train.learning_rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
@@ -67,7 +67,9 @@ def test_each_block_learns_slower_than_the_one_behind_it_and_the_patch_embedding
 
 
 def test_with_the_options_off_everything_learns_at_the_schedules_rate(tiny, net):
-    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {rate(30, 100, tiny.train.rate, tiny.train.warmup)}
+    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {
+        rate(30, 100, tiny.train.learning_rate, tiny.train.warmup)
+    }
 
 
 def test_a_first_step_moves_each_weight_by_its_share_of_the_rate(tiny, net):
