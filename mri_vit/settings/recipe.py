@@ -199,7 +199,7 @@ class Train(Section):
     )
     learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate.")
     layer_decay: float = Field(
-        default=1.0, gt=0, le=1, description="Ratio of a block's learning rate to the next one's; Bao et al. 2022 use 0.65."
+        default=1.0, gt=0, le=1, description="Ratio of a block's learning rate to the next's; Bao et al. 2022: 0.65."
     )
     embedding_lr_factor: float = Field(
         default=1.0, ge=0, description="Factor on the patch embedding's learning rate; DINOv2's code has 0.2."
@@ -255,7 +255,7 @@ class Train(Section):
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of a loss: the tumour's tokens in the last block predict the labels.",
+        description="Weight of a loss: the tumour's encoded tokens predict the labels.",
     )
     tumour_tokens_first: bool = Field(
         default=False,
