@@ -242,7 +242,7 @@ class Sums:
         """The mean loss since the last reading. Raises BadNumbers when a loss or a gradient was not finite."""
         loss, bad_losses, bad_gradients, count = self._since.tolist()
         self._since.zero_()
-        remedy = f"in epoch {epoch}; try a {schedule.section}.rate below {schedule.rates.peak}"
+        remedy = f"in epoch {epoch}; try a {schedule.section}.learning_rate below {schedule.rates.peak}"
         if bad_gradients > bad_losses:  # the gradient was the first: the loss followed in the next step
             raise BadNumbers(f'{schedule.place}: a gradient became infinite {remedy}, or train.precision "32-true"')
         if bad_losses:
