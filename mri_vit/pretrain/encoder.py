@@ -35,7 +35,7 @@ from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part, state_bytes
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
 
-SHARED = {"betas", "weight_decay", "warmup", "clip", "token_budget", "mirror", "intensity"}  # keys of [train] also used here
+SHARED = {"betas", "weight_decay", "warmup", "grad_clip_norm", "token_budget", "flip_lr", "intensity_jitter"}  # of [train]
 
 
 @runtime_checkable
@@ -100,7 +100,7 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
         raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
     if method == "mae" and study.model.architecture != "vit":
         raise UsageError(MAE_IS_FOR_VIT.format(method, study.model.architecture))
-    if (batch := min(study.pretrain.batch, len(patients))) % study.train.devices:
+    if (batch := min(study.pretrain.batch_size, len(patients))) % study.train.devices:
         raise UsageError(f"pretraining in batches of {batch} cannot be divided evenly among train.devices {study.train.devices}")
     file.parent.mkdir(parents=True, exist_ok=True)
     local_report = report if study.train.devices == 1 else None  # what it calls lives in this process
@@ -147,8 +147,8 @@ def pretrain_on(
 def schedule(patients: int, study: Study, file: Path, seed: int) -> Schedule:
     """The schedule of `pretrain` for that many patients."""
     settings, train = study.pretrain, study.train
-    rates, batch = Rates(settings.rate, train.warmup), min(settings.batch, patients)
-    return Schedule(patients, batch, settings.epochs, seed, rates, train.clip, "pretrain", file)
+    rates, batch = Rates(settings.learning_rate, train.warmup), min(settings.batch_size, patients)
+    return Schedule(patients, batch, settings.epochs, seed, rates, train.grad_clip_norm, "pretrain", file)
 
 
 def views(
@@ -206,7 +206,7 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
-        smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
+        smaller = f"a pretrain.batch_size below {study.pretrain.batch_size}, or {less_memory(study)}"
         with resource.naming_lack(file.parent, lambda: state_bytes(study), smaller):
             pretrain(patients, study, file, seed, report)
     return starting_from(file, study)
