@@ -55,24 +55,13 @@ Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]
 def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> ScoreRecord:
     """The evaluation of a patient's maps: the content of `scores/<patient>.json`. What is undefined is None.
 
-    Every reference network's maps explain the classes that the network of the patient's fold predicts.
+    `made` are the maps of the fold's network, which was not trained on the patient; every reference network's maps explain the
+    same classes. Noise and random orders depend on the study's seed and the patient's id alone.
 
-    Parameters
-    ----------
-    made
-        By the network of the patient's fold, which was not trained on the patient.
-    references
-        Of the patient's fold; see `faithfulness.reference_networks`.
-    study
-        Its `explain` section names the methods. Noise and random orders depend on its seed and the patient's id alone.
-
-    Returns
-    -------
-    ScoreRecord
-        `rows`: for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with what chance gives and
-        with those of randomised networks), and rank correlations with the maps of other networks and of changed inputs;
-        `curves`: deletion and insertion, in the evidence's unit; `cascade`: rank correlations while the weights are randomised
-        from the heads down; `agreement`: rank correlations between methods.
+    `rows`: for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with chance and with those of
+    randomised networks), and rank correlations with the maps of other networks and of changed inputs; `curves`: deletion and
+    insertion, in the evidence's unit; `cascade`: rank correlations while the weights are randomised from the heads down;
+    `agreement`: rank correlations between methods.
     """
     patient, methods, own, (patches, place) = made.patient, study.explain.methods, made.input, made.input.batch
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
