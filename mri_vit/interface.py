@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mri_vit.data import cohort, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.report.pages import report_files
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import NO_BLOCK, Study
@@ -292,6 +293,6 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import terminal  # here, because matplotlib takes seconds
+    pass  # REMOVED  # here, because matplotlib takes seconds
 
-    return terminal.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))
+    return report_files.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))

@@ -20,7 +20,6 @@ from mri_vit.finished.comparison_document import SCHEMA, Compared, Comparison, E
 from mri_vit.finished.paired_runs import Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
-from mri_vit.report.figures.pictures import data_url
 from mri_vit.report.numbers import comparators
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
@@ -32,7 +31,7 @@ from mri_vit.run.ownership import refuse_foreign
 from mri_vit.run.screen import plain, say
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
-from mri_vit.style import GREY, INK, VERMILLION
+from mri_vit.style import GREY, INK, VERMILLION, data_url
 
 SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
 RECORD = "comparison.json"

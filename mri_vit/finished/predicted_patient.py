@@ -40,7 +40,7 @@ from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
-from mri_vit.report.pages import patient_drawings, patient_pages
+from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Step
 from mri_vit.report.words import map_sentences, notation
@@ -228,8 +228,8 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     facts = {"brain": made.maps and made.maps.brain, "maps": [one.model_dump(mode="json") for one in maps]}
     found = Map(made.patient, folder, facts)
     reference = made.preparation.reference
-    can_draw = patient_drawings.drawable(found, reference)
-    drawn = patient_drawings.viewer_volumes(prepared, found if can_draw else None, tumour, facts["maps"], reference)
+    can_draw = page_pictures.drawable(found, reference)
+    drawn = page_pictures.viewer_volumes(prepared, found if can_draw else None, tumour, facts["maps"], reference)
     write_bytes(f"window.patientVolumes = {json.dumps(drawn)};\n".encode(), folder / VOLUMES)
     patient_pages.write_viewer(folder / "viewer")
     templates = style.templates("mri_vit.report.pages")
@@ -251,8 +251,8 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         given=[MASKS.get(one.holds) or sequences.title(one.holds) for one in made.preparation.read],
         strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
-        strip_width=patient_drawings.STRIP_WIDTH,
-        curve_size=(patient_drawings.CURVE_WIDTH, patient_drawings.CURVE_HEIGHT),
+        strip_width=page_pictures.STRIP_WIDTH,
+        curve_size=(page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
         figures_shown=FIGURES_SHOWN,
         maps=[_of_map(one, made) for one in maps],
         unit=UNIT,
@@ -262,22 +262,22 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     write_bytes(text.encode(), folder / files.PAGE)
 
 
-def _strip(run: RunResults, name: str, one: Binary | Survival) -> patient_drawings.ScoreStrip:
+def _strip(run: RunResults, name: str, one: Binary | Survival) -> page_pictures.ScoreStrip:
     """On the scale on which the call is made, so that the patient lies on its side of the dashed line."""
     assert one.value is not None
     rows = run.of_endpoint(name)
     if isinstance(one, Binary) and one.value.probability:
         line = one.value.probability
         rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
-        return patient_drawings.score_strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
-    return patient_drawings.score_strip(rows, one.kind, one.value.score, one.value.threshold)
+        return page_pictures.score_strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
+    return page_pictures.score_strip(rows, one.kind, one.value.score, one.value.threshold)
 
 
-def _curve(run: RunResults, name: str, one: Survival) -> patient_drawings.SurvivalCurve:
+def _curve(run: RunResults, name: str, one: Survival) -> page_pictures.SurvivalCurve:
     assert one.value is not None
     known = run.of_endpoint(name).dropna(subset=["time_days", "event"]).drop_duplicates("patient")
-    of_all = patient_drawings.cohort_curve(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
-    return patient_drawings.survival_curve([(at.days, at.survival) for at in one.value.horizons], of_all)
+    of_all = page_pictures.cohort_curve(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
+    return page_pictures.survival_curve([(at.days, at.survival) for at in one.value.horizons], of_all)
 
 
 def _of_map(one: ShownMap, made: Prediction) -> dict[str, object]:

@@ -20,7 +20,7 @@ from PIL import Image
 from mri_vit.finished import predicted_patient as prediction_page
 from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.prediction_document import Prediction
-from mri_vit.report.pages import patient_drawings
+from mri_vit.report.pages import page_pictures
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
 
@@ -120,7 +120,7 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
 def test_a_patient_of_several_repeats_is_one_dot():
     one = rows().query("endpoint == 'mgmt'")
     repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1)])
-    drawn, again = (patient_drawings.score_strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
+    drawn, again = (page_pictures.score_strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
     assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
     assert sum(len(dots) for _, dots in drawn.groups) == 40
 

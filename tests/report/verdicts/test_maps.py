@@ -495,7 +495,7 @@ def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_pa
     assert "1 map was made with other settings or an older version" in page
     assert "run <code>mri-vit explain</code> again." in page
     assert "12.3" not in page
-    assert terminal.verdict_lines(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
+    assert report_files.verdict_lines(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
 
 
 def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
