@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from mri_vit.data import cohort, synthetic
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.report.pages import report_files
 from mri_vit.run import files
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import NO_BLOCK, Study
@@ -292,6 +291,8 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     'index.html'
     """
     from rich.console import Console
+
+    from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
 
     pass  # REMOVED  # here, because matplotlib takes seconds
 

@@ -10,7 +10,6 @@ from cyclopts import Parameter
 
 from mri_vit.cli.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
-from mri_vit.report.pages import report_files
 from mri_vit.run import files
 from mri_vit.settings.recipe import VIT
 
@@ -92,6 +91,7 @@ def report(
     from rich.console import Console
 
     pass  # REMOVED
+    from mri_vit.report.pages import report_files
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
