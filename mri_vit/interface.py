@@ -294,6 +294,4 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
 
     from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
 
-    pass  # REMOVED  # here, because matplotlib takes seconds
-
     return report_files.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))

@@ -90,7 +90,6 @@ def report(
     """
     from rich.console import Console
 
-    pass  # REMOVED
     from mri_vit.report.pages import report_files
     from mri_vit.run.folder import claimed
 
