@@ -249,10 +249,10 @@ def load_run(folder: Path | str) -> FinishedRun:
     """
     from rich.console import Console
 
-    from mri_vit.finished.trained_run import finished
+    from mri_vit.finished.trained_run import open_run
     from mri_vit.run import integrity
 
-    study = finished(Path(folder))
+    study = open_run(Path(folder)).study
     integrity.refuse_changed_run(Path(folder), Console(quiet=True), integrity.OWN_FOLDS)
     return FinishedRun(Path(folder), study)
 

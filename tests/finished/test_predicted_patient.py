@@ -74,8 +74,8 @@ def test_a_shown_endpoint_has_its_probability_side_spread_and_the_run_s_own_figu
         "Called positive : 67 % is at least 50 %; the threshold of the run's own scores lies at 54 %.",
     ):
         assert said in words
-    assert "Higher than 68 % of 96 patients of the run" in words
-    assert "Its 3 networks: 0.66 to 0.76" in words
+    assert "Higher than 68 % of the run's 96 patients" in words
+    assert "3 networks: 0.66 to 0.76" in words
     assert "AUC 0.880 [0.780, 0.940], 82 patients" in words
 
 
