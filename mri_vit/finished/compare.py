@@ -6,7 +6,7 @@ Nothing is fitted anew, and neither run's folder is written to.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from mri_vit.finished import comparison, paired_runs
 from mri_vit.finished.comparison import (
     SCHEMA,
     Alone,
-    Compared,
     Comparison,
     Cost,
     Costs,
@@ -49,17 +48,15 @@ from mri_vit.settings.recipe import is_candidate
 from mri_vit.settings.schema import Study
 from mri_vit.style import GREY, INK, VERMILLION
 
-SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
+SETTINGS_SHOWN = 6  # settings on the terminal; the page has all
 RECORD = "comparison.json"
-MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys that the record has
-NAMED = 40  # patients of one run alone whose ids stand on the page; the record has them all
+MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys of the record
+NAMED = 40  # ids of patients of only one run that the page lists; the record has all
 LETTERS = 18  # of a label beside the axis
-REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
-Groups = Sequence[tuple[str, Sequence[ForestRow]]]
+REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # ends of an axis, to both sides of 0
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
-OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths, of which the patients' own section says what matters
-SAID_ABOVE = "name"  # at the head of the page
-FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # of paths, the file's name alone
+OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths; the section on patients covers their content
+FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # paths compared by file name only
 
 
 def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
@@ -171,7 +168,7 @@ def _side(opened: Opened, name: str) -> Side:
 
 def _plain(study: Study) -> dict[str, Any]:
     """The settings as JSON has them: the network's width and depth in numbers, paths as file names, lists of tables by name."""
-    plain = study.model_dump(mode="json", exclude={*OF_THE_MACHINE, SAID_ABOVE})
+    plain = study.model_dump(mode="json", exclude={*OF_THE_MACHINE, "name"})
     plain["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
     if study.pretrain.method == "none":  # what did not happen has no settings
         plain["pretrain"] = {"method": "none"}
@@ -206,11 +203,11 @@ def _made_with(opened: Opened) -> dict[str, Any]:
 
 def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Setting]:
     keys = [*a, *(key for key in b if key not in a)]
-    return [Setting(key=key, a=a.get(key), b=b.get(key), decides=_decides(key)) for key in keys if a.get(key) != b.get(key)]
-
-
-def _decides(key: str) -> bool:
-    return key not in FREE and key.partition(".")[0] not in FREE
+    return [
+        Setting(key=key, a=a.get(key), b=b.get(key), decides=not FREE & {key, key.partition(".")[0]})
+        for key in keys
+        if a.get(key) != b.get(key)
+    ]
 
 
 def _alone(a: list[str], b: list[str]) -> Alone:
@@ -266,60 +263,40 @@ def write_comparison(runs: Runs, found: Comparison, home: Path) -> Path:
 
 
 def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
-    """The figures by name as data: URLs: the forest of differences, and a scatter of ranks by the own model per endpoint."""
-    groups = patient_groups(found.endpoints)
-    made = {"forest": forest(groups)} if groups else {}
+    """The figures by name as data: URLs: the forest of differences, A minus B, and a scatter of ranks by the own model."""
+    figures = {}
+    if groups := [(title(name), rows) for name, endpoint in found.endpoints.items() if (rows := _forest_rows(endpoint))]:
+        ends = [end for _, rows in groups for row in rows for end in (row.value, row.low, row.high)]
+        furthest = max((abs(end) for end in ends if not math.isnan(end)), default=0.0)
+        reach = next((reach for reach in REACHES if reach >= furthest), furthest)
+        ticks = [(at, with_sign(at).rstrip("0").rstrip(".") if at else "0") for at in (-reach, 0.0, reach)]
+        scale = ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2))
+        figures["forest"] = panels.forest(groups, "← B better      A better →", scale)
     for endpoint in runs.endpoints:
         own = [rows for rows in runs.rows[endpoint.name] if rows.model == OWN]
         if own and not found.endpoints[endpoint.name].models[OWN].same_predictions:
-            made[f"ranks {endpoint.name}"] = scatter(endpoint, own[0])
-    return {name: style.data_url(style.to_bytes(figure, "svg"), "image/svg+xml") for name, figure in made.items()}
+            figures[f"ranks {endpoint.name}"] = scatter(endpoint, own[0])
+    return {name: style.data_url(style.to_bytes(figure, "svg"), "image/svg+xml") for name, figure in figures.items()}
 
 
-def page_html(found: Comparison, pictures: dict[str, str]) -> str:
-    """The self-contained page; `pictures` are its figures as data: URLs by name."""
-    environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(
-        number=notation.number,
-        between=notation.between,
-        interval=notation.interval,
-        change=notation.change,
-        adjusted_p=notation.adjusted_p,
-        p_alone=notation.p_alone,
-        setting=notation.setting,
-        significant=notation.significant,
-        duration=notation.duration,
-        title=notation.title,
-        counted=counted,
-        listed=listed,
-        capitalize_first=lambda text: text[:1].upper() + text[1:],
-    )
-    return environment.get_template("compared.html").render(
-        c=found,
-        own=OWN,
-        pictures=pictures,
-        kinds=comparison.KINDS,
-        marks=comparison.MARKS,
-        designs=comparison.DESIGNS,
-        roles=comparison.ROLES,
-        marked=comparison.MARKED,
-        symbols=comparison.SYMBOLS,
-        controls=notation.EXPLAINED,
-        named=NAMED,
-        record=RECORD,
-    )
-
-
-def forest(groups: Groups) -> Figure:
-    """Each model's difference, A minus B, by endpoint; a filled mark is a difference by the page's rules."""
-    reach = _reach([row for _, rows in groups for row in rows])
-    ticks = [(at, _tick(at)) for at in (-reach, 0.0, reach)]
-    return panels.forest(groups, "← B better      A better →", ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
-
-
-def patient_groups(endpoints: Mapping[str, EndpointCompared]) -> Groups:
-    """The rows of the forest, by endpoint."""
-    return [(title(name), rows) for name, found in endpoints.items() if (rows := _rows(found))]
+def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
+    """The own model, and those other models of a report whose predictions differ; filled where one run is better."""
+    candidates = comparators.shown([model for model in endpoint.models if is_candidate(model)])
+    shown = {
+        model: row
+        for model, row in endpoint.models.items()
+        if row.role == "own" or (row.kind != "same" and (model in candidates or row.role == "control"))
+    }
+    rows = []
+    for model, stroke in panels.drawn(shown):
+        row, label = shown[model], panels.shortened(model, LETTERS)
+        value, low, high = row.difference, row.low, row.high
+        text = change(value, low, high)
+        if row.kind in ("same", "undefined"):  # not tested
+            text, low, high = ("same predictions" if row.kind == "same" else "not compared"), value, value
+            value = value if row.kind == "same" else math.nan
+        rows.append(ForestRow(label, text, value, low, high, stroke, filled=row.kind in ("a", "b")))
+    return rows
 
 
 def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
@@ -337,34 +314,25 @@ def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     return figure
 
 
-def _tick(value: float) -> str:
-    """−0.2, 0, +0.2."""
-    return with_sign(value).rstrip("0").rstrip(".") if value else "0"
-
-
-def _rows(found: EndpointCompared) -> list[ForestRow]:
-    """The own model, and those other models of a report whose predictions differ."""
-    candidates = comparators.shown([model for model in found.models if is_candidate(model)])
-    shown = {
-        model: row
-        for model, row in found.models.items()
-        if row.role == "own" or (row.kind != "same" and (model in candidates or row.role == "control"))
-    }
-    return [_row(model, shown[model], stroke) for model, stroke in panels.drawn(shown)]
-
-
-def _row(model: str, one: Compared, stroke: panels.Stroke) -> ForestRow:
-    label = model if len(model) <= LETTERS else f"{model[: LETTERS - 1]}…"
-    if one.kind in ("same", "undefined"):  # nothing was tested
-        text = "same predictions" if one.kind == "same" else "not compared"
-        return ForestRow(
-            label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False
-        )
-    text = change(one.difference, one.low, one.high)
-    return ForestRow(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
-
-
-def _reach(rows: Sequence[ForestRow]) -> float:
-    """How far the axis goes, so that nothing lies outside."""
-    ends = [abs(end) for row in rows for end in (row.value, row.low, row.high) if not math.isnan(end)]
-    return next((reach for reach in REACHES if reach >= max(ends, default=0.0)), max(ends, default=0.0))
+def page_html(found: Comparison, pictures: dict[str, str]) -> str:
+    """The self-contained page; `pictures` are its figures as data: URLs by name."""
+    environment = style.templates("mri_vit.report.pages")
+    filters = (
+        *(notation.number, notation.between, notation.interval, notation.adjusted_p, notation.p_alone, notation.setting),
+        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed),
+    )
+    environment.filters.update({function.__name__: function for function in filters})
+    return environment.get_template("compared.html").render(
+        c=found,
+        own=OWN,
+        pictures=pictures,
+        kinds=comparison.KINDS,
+        marks=comparison.MARKS,
+        designs=comparison.DESIGNS,
+        roles=comparison.ROLES,
+        marked=comparison.MARKED,
+        symbols=comparison.SYMBOLS,
+        controls=notation.EXPLAINED,
+        named=NAMED,
+        record=RECORD,
+    )

@@ -7,7 +7,7 @@ the run does not store them (two weights and a small regression), and the same p
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -44,12 +44,13 @@ from mri_vit.settings.recipe import CLINICAL, FUSED, INTENSITY, PERMUTED, SITE, 
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Controls
 
+COVARIATES = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE)  # controls that are regressions on columns
 OF_RUN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
 KEPT_NOTES = ("clinical_columns", "clinical_withheld")
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, remarks on the others
 # A value away from 0.5 would be no fault either: a permutation of few labels is rarely unrelated to the true ones.
 NO_LEAK = "not tested here: its labels were permuted among the run's own patients, so other patients have nothing to recover"
-Covariates = Callable[[Sequence[Patient], Study, TrainedRun], pd.DataFrame]  # patients and their study
+OF_SCANS = {VOLUME: regressions.volume_table, INTENSITY: intensity_table, SLICES: slices_table}
 
 
 def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_synthetic: bool = False) -> Excluded:
@@ -213,7 +214,7 @@ def control(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient
 
     Raises UsageError with the reason where it cannot predict.
     """
-    inner, outer = covariates(COVARIATES[name], run, study, patients)
+    inner, outer = covariates(name, run, study, patients)
     predicted = []
     for _, train, tune, _ in run.fold_patients():
         regression = regressions.control(name, inner, run.study)
@@ -222,20 +223,32 @@ def control(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient
     return averaged(predicted)
 
 
-def covariates(read: Covariates, run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def covariates(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A control's columns of the run's own patients, and of the others. Raises UsageError where their types differ."""
-    inner, outer = read(run.patients, run.study, run), read(patients, study, run)
-    differ = [name for name in inner if name not in outer or inner[name].dtype != outer[name].dtype]
+    inner, outer = covariate_table(name, run, run.study, run.patients), covariate_table(name, run, study, patients)
+    differ = [column for column in inner if column not in outer or inner[column].dtype != outer[column].dtype]
     if differ or list(inner) != list(outer):
         raise UsageError(f"columns have another type (numbers or words) in this cohort: {', '.join(map(str, differ))}")
     return inner, outer
+
+
+def covariate_table(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient]) -> pd.DataFrame:
+    """A control's columns of patients. Raises UsageError where they cannot be had: no such column, site or prepared patient."""
+    if name == CLINICAL:
+        return clinical(run, patients)
+    if name == SITE:
+        return _site(run, patients)
+    require_prepared(patients, study)
+    if name == SLICES and study.controls.slices is None:
+        raise UsageError("the run has none: no file of a 2D Vision Transformer was given")
+    return OF_SCANS[name](patients, study)
 
 
 def _clinical_columns(run: TrainedRun) -> list[str]:
     return [name for name in run.notes.get("clinical_columns", "").split(", ") if name]
 
 
-def clinical(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataFrame:
+def clinical(run: TrainedRun, patients: Sequence[Patient]) -> pd.DataFrame:
     """The run's clinical columns of these patients. Raises UsageError where their table lacks one."""
     columns = _clinical_columns(run)
     absent = [name for name in columns if name not in patients[0].clinical | patients[0].labels]
@@ -244,27 +257,7 @@ def clinical(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.D
     return clinical_table(patients, columns)
 
 
-def volume(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataFrame:
-    """The volumes of these patients. Raises UsageError where one is no longer prepared."""
-    require_prepared(patients, study)
-    return regressions.volume_table(patients, study)
-
-
-def intensity(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataFrame:
-    """The intensities of these patients. Raises UsageError where one is no longer prepared."""
-    require_prepared(patients, study)
-    return intensity_table(patients, study)
-
-
-def slices(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataFrame:
-    """The frozen features of these patients' slices. Raises UsageError where one is no longer prepared or without the weights."""
-    require_prepared(patients, study)
-    if study.controls.slices is None:
-        raise UsageError("the run has none: no file of a 2D Vision Transformer was given")
-    return slices_table(patients, study)
-
-
-def site(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataFrame:
+def _site(run: TrainedRun, patients: Sequence[Patient]) -> pd.DataFrame:
     """The site of each patient, where the run's regression knows it.
 
     Raises UsageError where the control would be constant.
@@ -276,10 +269,6 @@ def site(patients: Sequence[Patient], study: Study, run: TrainedRun) -> pd.DataF
     if len(set(of.values())) < 2:
         raise UsageError("all patients here are of one site, so the control would be constant")
     return pd.DataFrame({"site": list(of.values())}, pd.Index(list(of)), dtype=object)
-
-
-# By control.
-COVARIATES: dict[str, Covariates] = {CLINICAL: clinical, VOLUME: volume, INTENSITY: intensity, SLICES: slices, SITE: site}
 
 
 def require_prepared(patients: Sequence[Patient], study: Study) -> None:
@@ -306,7 +295,7 @@ def fused(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[T
 
 def _each_fold(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> Iterator[Tables]:
     require_prepared(run.patients, run.study)
-    inner, outer = covariates(clinical, run, study, patients)
+    inner, outer = covariates(CLINICAL, run, study, patients)
     for place, train, tune, _ in run.fold_patients():
         home = files.fold_folder(comparator_folder(run.folder, FUSED), *place)
         fold = files.fold_folder(run.folder, *place)

@@ -191,9 +191,9 @@ def test_a_marker_that_is_an_endpoint_of_one_cohort_and_a_column_of_the_other_is
         replace(p, clinical={"age": "60", "mgmt": "" if np.isnan(p.labels["mgmt"]) else f"{p.labels['mgmt']:.0f}"}, labels={})
         for p in ours
     ]
-    pd.testing.assert_frame_equal(evaluate.clinical(ours, study, trained), evaluate.clinical(theirs, study, trained))
+    pd.testing.assert_frame_equal(evaluate.clinical(trained, ours), evaluate.clinical(trained, theirs))
     with pytest.raises(UsageError, match="the cohort table has no column mgmt"):
-        evaluate.clinical([replace(p, labels={}) for p in ours], study, trained)
+        evaluate.clinical(trained, [replace(p, labels={}) for p in ours])
 
 
 def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
@@ -212,4 +212,4 @@ def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
     past, study, others = asked
     spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
     with pytest.raises(UsageError, match=r"have another type \(numbers or words\) in this cohort: age"):
-        evaluate.covariates(evaluate.clinical, TrainedRun(past.output, past), study, spoiled)
+        evaluate.covariates("clinical", TrainedRun(past.output, past), study, spoiled)

@@ -95,7 +95,7 @@ def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_t
     score = {name: one.value.score for name, one in marked.endpoints.items() if one.value}
     assert set(score) == {"mgmt", "os"}
     assert all(one.untrusted and not one.withheld for one in marked.endpoints.values())
-    assert any("not to be trusted" in remark for remark in marked.remarks)
+    assert any("unreliable" in remark for remark in marked.remarks)
     everything = "".join(path.read_text(errors="replace") for path in out.rglob("*") if path.suffix in (".json", ".csv"))
     digits = [f"{n.score:.6g}" for one in marked.endpoints.values() if one.value for n in one.value.networks]
     assert digits
@@ -246,7 +246,7 @@ def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, c
     home.mkdir(parents=True)
     (home / "mine.txt").write_text("mine")
     assert mri_vit("predict", road / "run", new, "-o", tmp_path / "out") == 2
-    assert "left alone" in capsys.readouterr().err
+    assert "left unchanged" in capsys.readouterr().err
     assert (home / "mine.txt").read_text() == "mine"
 
 
