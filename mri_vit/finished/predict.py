@@ -114,7 +114,7 @@ def study_of_new_patients(past: Study, source: Path, output: Path, workers: int)
 
     A tumour is segmented only where scans are cropped around it: nothing else in a prediction needs one.
     """
-    tumour_command = past.prepare.tumour_command if past.prepare.around_tumour_mm is not None else ()
+    tumour_command = past.prepare.tumour_command if past.prepare.tumour_crop_margin_mm is not None else ()
     return past.model_copy(
         update={
             "cohort": source.resolve(),

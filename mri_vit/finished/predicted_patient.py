@@ -50,7 +50,7 @@ from mri_vit.report.schema.maps import MapEvaluation
 from mri_vit.report.schema.run import Step
 from mri_vit.report.verdicts import maps as map_verdicts
 from mri_vit.report.words import map_sentences, notation
-from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings import sequences
@@ -157,7 +157,7 @@ def refuse_foreign(folder: Path) -> None:
     atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
-    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
+    if atomic.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
         integrity.read_json_or_empty(folder / prediction_document.FILE)
     ):
         raise UsageError(
