@@ -20,8 +20,8 @@ from mri_vit.report.numbers.chance import ALPHA, Background
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.metrics import Design
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.run import Design
 from mri_vit.report.verdicts.models import FEWEST
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 from mri_vit.settings.endpoint import Endpoint

@@ -15,7 +15,7 @@ from mri_vit.finished import predicted_endpoints
 from mri_vit.finished.prediction_document import Binary, BinaryValue, Maps, ShownMap, Survival
 from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.model import network
-from mri_vit.report.schema.maps import MapEvaluation
+from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.verdicts import maps as judged
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written, read_json

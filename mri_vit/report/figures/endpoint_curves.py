@@ -34,9 +34,18 @@ from mri_vit.report.figures.panels import (
     numbers,
     panel,
 )
-from mri_vit.report.schema.binary import BinaryResult, Roc
+from mri_vit.report.schema.endpoints import (
+    BinaryResult,
+    CovariateRatio,
+    CoxComparison,
+    Days,
+    Group,
+    OverTime,
+    RiskGroup,
+    Roc,
+    SurvivalResult,
+)
 from mri_vit.report.schema.parts import Band, CalibrationGroup
-from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
 from mri_vit.report.words import added_value as added_value_words
 from mri_vit.settings.recipe import is_candidate
 

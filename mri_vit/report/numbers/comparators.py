@@ -12,15 +12,14 @@ from jaxtyping import Float
 
 from mri_vit.report.numbers.judged import in_order
 from mri_vit.report.reading.run import OWN, Run
-from mri_vit.report.schema.metrics import Result
-from mri_vit.report.schema.run import Contender, Nothing
+from mri_vit.report.schema.endpoints import Numbers
+from mri_vit.report.schema.metrics import Nothing
 from mri_vit.settings.recipe import Pretrain, is_candidate
-from mri_vit.settings.schema import Study
 
 LAST = 0.2  # of the epochs that were made: a fall in the last fifth asks for more epochs
 FALL = 0.01  # of the loss at the start, which knows nothing: less is within what another seed changes
 MOST_SHOWN = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)
-Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
+Results = Mapping[str, Mapping[str, Numbers]]  # by endpoint and model
 
 
 @dataclass(frozen=True)
@@ -65,37 +64,43 @@ def shown(order: list[str]) -> list[str]:
 
 def mean_score(results: Results, model: str) -> float:
     """The mean of a model's AUC and C over the endpoints where it has one; both have 0.5 for chance and 1 at best."""
-    found = [models[model].estimate.value for models in results.values() if model in models]
+    found = [models[model].judged.value for models in results.values() if model in models]
     known = [value for value in found if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
 
 
-def measure(run: Run, results: Results, order: list[str]) -> tuple[Contender, ...]:
-    """What each candidate costs and reaches; what it is, is left for words.
+@dataclass(frozen=True)
+class ContenderFigures:
+    """What a candidate costs and reaches."""
+
+    model: str
+    pretrain: Pretrain | Nothing  # nothing where there was no pretraining
+    parameters: int | None
+    gflops: float
+    patient_seconds: float
+    training_seconds: float
+    trainings: int | None
+    flat: int | None
+    mean_score: float
+
+
+def measure(run: Run, results: Results, order: list[str]) -> tuple[ContenderFigures, ...]:
+    """What each candidate costs and reaches.
 
     Of a fold's costs the median over folds: parameters, billions of floating-point operations and seconds for a patient's
     prediction. Training seconds are the sum over all folds and repeats. Undefined where any fold has not written it down.
     """
-    recipes = run.recipes
+    recipe = run.recipes.get
     return tuple(
-        Contender(
+        ContenderFigures(
             model=model,
-            architecture="",
-            source="",
-            beginning="",
-            pretrain=_pretrain(recipes.get(model)),
-            differs="",
+            pretrain=study.pretrain if (study := recipe(model)) and study.pretrain.method != "none" else Nothing(),
             **vars(costs(run, model)),
             **vars(trainings(run.histories, model)),
             mean_score=mean_score(results, model),
         )
         for model in order
     )
-
-
-def _pretrain(recipe: Study | None) -> Pretrain | Nothing:
-    """The settings of pretraining; nothing where there was none."""
-    return recipe.pretrain if recipe and recipe.pretrain.method != "none" else Nothing()
 
 
 @dataclass(frozen=True)

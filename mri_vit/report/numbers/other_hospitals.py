@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,8 +22,8 @@ from mri_vit.metrics.delong import newcombe_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.metrics import Drift, SiteFigure
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.run import CalibrationDrift, Drift, NewHospital, SiteFigure
 from mri_vit.settings.endpoint import Endpoint
 
 FEWEST_FOR_DRIFT = 5  # as of a result that is judged
@@ -33,9 +34,34 @@ FEWEST_OF_SITE = 5
 FEWEST_SITES = 5
 
 
-def calibration_drift(
-    run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]
-) -> dict[str, tuple[CalibrationDrift, ...]]:
+@dataclass(frozen=True)
+class DriftFigures:
+    """How one model's probabilities agree with what is observed, in the run and here: a `CalibrationDrift` without words."""
+
+    days: float
+    n_internal: int
+    n_external: int
+    slope: Drift | None
+    intercept: Drift | None
+    observed_to_expected: Drift
+    excess: Drift
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """In which range one model's AUC or C is to be expected in a new hospital: a `NewHospital` without words."""
+
+    measure: Literal["auc", "harrell_c"]
+    method: Literal["sites", "assumed"]
+    value: float
+    low: float
+    high: float
+    tau: float
+    sites: tuple[SiteFigure, ...]
+    left_out: int
+
+
+def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[DriftFigures, ...]]:
     """By model, the drift of its probabilities: one of a marker, one for each day of survival.
 
     None where a cohort has no probabilities, or fewer than five patients of the rarer class (or deaths): resamples of two
@@ -52,20 +78,16 @@ def calibration_drift(
     return {model: drifts for model, drifts in found.items() if drifts}
 
 
-def _of_marker(
-    inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame
-) -> tuple[CalibrationDrift, ...]:
+def _of_marker(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
     people = [averaged(rows) for rows in (before, now)]
     if any(((one.score < 0) | (one.score > 1)).any() for one in people):
         return ()
     first, other = (metric.of_markers(flags(one.truth), floats(one.score)) for one in people)
     slope, intercept, ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-    return (_described(math.nan, first.n, other.n, slope, intercept, ratio, excess),)
+    return (DriftFigures(math.nan, first.n, other.n, slope, intercept, ratio, excess),)
 
 
-def _of_survival(
-    inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame
-) -> tuple[CalibrationDrift, ...]:
+def _of_survival(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
     tables = [_with_chances(of, endpoint, rows) for of, rows in ((inside, before), (run, now))]
     found = []
     for day in (day for day in DAYS if all(day in table and len(table) for table in tables)):
@@ -73,28 +95,13 @@ def _of_survival(
             metric.of_survival(floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day) for one in tables
         )
         ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-        found.append(_described(day, first.n, other.n, None, None, ratio, excess))
+        found.append(DriftFigures(day, first.n, other.n, None, None, ratio, excess))
     return tuple(found)
 
 
 def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
     """A row per patient who has probabilities of survival: these by day, and the outcome."""
     return chances_alive(run, endpoint, rows).join(first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner")
-
-
-def _described(
-    days: float, n_internal: int, n_external: int, slope: Drift | None, intercept: Drift | None, ratio: Drift, excess: Drift
-) -> CalibrationDrift:
-    return CalibrationDrift(
-        days=days,
-        n_internal=n_internal,
-        n_external=n_external,
-        slope=slope,
-        intercept=intercept,
-        observed_to_expected=ratio,
-        excess=excess,
-        sentence="",
-    )
 
 
 def _drift(found: metric.Drift) -> Drift:
@@ -119,7 +126,7 @@ class Figure(NamedTuple):
         return float(logit(value)), 1 / (self.patients * value * (1 - value))
 
 
-def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> NewHospital | None:
+def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> Expectation | None:
     """The interval from the sites of this cohort where enough have patients enough, else by an assumed heterogeneity.
 
     `rows` are as `judged.known_rows` gives them; None where too few of all are of the rarer class, or their figure has no
@@ -134,24 +141,22 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
         for (site, here), one in zip(enough, figures, strict=True)
     )
-    shared = {
-        "measure": "auc" if endpoint.kind == "binary" else "harrell_c",
-        "sites": sites,
-        "left_out": len(by_site) - len(enough),
-        "sentence": "",
-    }
+    expect = partial(
+        Expectation,
+        measure="auc" if endpoint.kind == "binary" else "harrell_c",
+        sites=sites,
+        left_out=len(by_site) - len(enough),
+    )
     if len(sites) >= FEWEST_SITES:
         values, variances = np.array([one.on_logit for one in figures]).T
         found = random_effects(values, variances)
         value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
-        ends = {"value": value, "low": low, "high": high, "tau": found.tau}
-        return NewHospital.model_validate({**shared, "method": "sites", **ends})
+        return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
     whole = _figure(endpoint, people)
     if rarer(endpoint, people) < FEWEST_OF_SITE or math.isnan(whole.low):
         return None
     low, high = assumed_interval(whole.value, whole.low, whole.high)
-    ends = {"value": whole.value, "low": low, "high": high, "tau": ASSUMED_TAU}
-    return NewHospital.model_validate({**shared, "method": "assumed", **ends})
+    return expect(method="assumed", value=whole.value, low=low, high=high, tau=ASSUMED_TAU)
 
 
 def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:

@@ -5,6 +5,8 @@ n is the number of guesses (one for each patient, repeat and visit), m the numbe
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
@@ -13,19 +15,29 @@ from scipy.stats import norm
 from mri_vit.metrics import bootstrap
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.run import Probe, SiteProbe
 from mri_vit.settings.recipe import VIT
 
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
 MODEL = VIT  # whose vector is probed where the table does not say
 
 
-def measure(probe: pd.DataFrame, seed: int) -> SiteProbe | None:
-    """Balanced accuracy of the probe of each model, not yet judged; None without guesses of two sites."""
+@dataclass(frozen=True)
+class ProbeFigures:
+    """How well one model's CLS vector predicts the site."""
+
+    n: int
+    sites: int
+    balanced_accuracy: Estimate
+    chance: float
+    p: float
+
+
+def measure(probe: pd.DataFrame, seed: int) -> dict[str, ProbeFigures]:
+    """Balanced accuracy of the probe of each model; none without guesses of two sites."""
     if not len(probe) or probe.site.nunique() < 2:
-        return None
+        return {}
     probe = probe if "model" in probe else probe.assign(model=MODEL)
-    return SiteProbe(site_column="site", models={str(model): _of_model(rows, seed) for model, rows in probe.groupby("model")})
+    return {str(model): _of_model(rows, seed) for model, rows in probe.groupby("model")}
 
 
 def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"]) -> float:
@@ -36,7 +48,7 @@ def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, 
     return float(np.mean([right[site == name].mean() for name in np.unique(site)]))
 
 
-def _of_model(rows: pd.DataFrame, seed: int) -> Probe:
+def _of_model(rows: pd.DataFrame, seed: int) -> ProbeFigures:
     rows = rows.assign(right=(rows.site == rows.predicted).astype(float))
     people = rows.groupby("patient").agg({"site": "first", "right": "mean"})
     site, right = people.site.to_numpy(str), people.right.to_numpy(float)
@@ -45,14 +57,12 @@ def _of_model(rows: pd.DataFrame, seed: int) -> Probe:
     # the probe of a fold learned from the others' sites, as a model from their labels: see `within_fold.inflation`
     z = norm.isf(_permutation_p(rows, np.random.default_rng(seed)))
     p = float(norm.sf(z / inflation(int(rows.fold.nunique()))))
-    return Probe(
+    return ProbeFigures(
         n=len(people),
         sites=sites,
         balanced_accuracy=Estimate(value=value, low=low, high=high),
         chance=1 / sites,
         p=p,
-        warning=False,
-        sentence="",
     )
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,9 @@ from mri_vit.data.spellings import MISSING
 from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.delong import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
-from mri_vit.report.schema.binary import BinarySubgroup
-from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.settings.recipe import is_candidate
 
+Kind = Literal["binary", "survival"]  # of an endpoint
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
@@ -30,30 +30,38 @@ AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with gl
 FEWEST_EVENTS = 10
 
 
-class Named(NamedTuple):
-    """Whose estimate it is."""
+@dataclass(frozen=True)
+class SubgroupFigures:
+    """One candidate's AUC or C in one part of the cohort."""
 
     column: str
     level: str
     model: str
+    n: int
+    marked: int  # positive, or died
+    rarer: int  # patients of the rarer class, or deaths
+    value: float
+    low: float
+    high: float
+
+    @property
+    def small(self) -> bool:
+        """Whether it is too small to judge."""
+        return self.rarer < FEWEST_EVENTS
 
 
-def of_binary(cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]) -> tuple[BinarySubgroup, ...]:
-    """An AUC for each column of the cohort table, level and candidate; a column that is missing, or has one level, has none."""
-    return tuple(_of_binary(group, here) for group, here in _groups(cohort, columns, tables))
-
-
-def of_survival(
-    cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
-) -> tuple[SurvivalSubgroup, ...]:
-    """Likewise Harrell's C."""
-    return tuple(_of_survival(group, here, seed) for group, here in _groups(cohort, columns, tables))
+def measure(
+    kind: Kind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+) -> tuple[SubgroupFigures, ...]:
+    """AUC or Harrell's C for each column of the cohort table, level and candidate; a missing column, or one level, gives none."""
+    of_kind = _auc if kind == "binary" else _harrell_c
+    return tuple(SubgroupFigures(*group, len(here), *of_kind(here, seed)) for group, here in _groups(cohort, columns, tables))
 
 
 def _groups(
     cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
-) -> Iterator[tuple[Named, pd.DataFrame]]:
-    """Each subgroup with its patients, of whom there is at least one."""
+) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    """Column, level and model with the patients, of whom there is at least one."""
     people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
     for column in columns:
         if column not in cohort:
@@ -65,7 +73,7 @@ def _groups(
             for model, table in people.items():
                 here = table.loc[table.patient.map(level_of) == level]
                 if len(here):
-                    yield Named(column, level, model), here
+                    yield (column, level, model), here
 
 
 def levels(cells: pd.Series) -> pd.Series:
@@ -94,41 +102,18 @@ def in_order(level_of: pd.Series) -> list[str]:
     )
 
 
-def _of_binary(group: Named, here: pd.DataFrame) -> BinarySubgroup:
+def _auc(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+    """Patients with the label, those of the rarer class, and the AUC with its interval; an undefined value has no interval."""
     truth, score = flags(here.truth), floats(here.score)
-    value = discrimination.auc(truth, score)
-    low, high = _defined(value, auc_interval(truth, score))
-    positive = int(truth.sum())
-    return BinarySubgroup(
-        **group._asdict(),
-        n=len(here),
-        positive=positive,
-        value=value,
-        low=low,
-        high=high,
-        small=min(positive, len(here) - positive) < FEWEST_EVENTS,
-        warning=None,
-    )
+    value, positive = discrimination.auc(truth, score), int(truth.sum())
+    low, high = (math.nan, math.nan) if math.isnan(value) else auc_interval(truth, score)
+    return positive, min(positive, len(here) - positive), value, low, high
 
 
-def _of_survival(group: Named, here: pd.DataFrame, seed: int) -> SurvivalSubgroup:
+def _harrell_c(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+    """Likewise deaths, twice, and C."""
     seen = outcome(here)
-    value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+    value, events = concordance.harrell_c(seen.time_days, seen.event, seen.risk), int(seen.event.sum())
     interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    low, high = _defined(value, interval)
-    events = int(seen.event.sum())
-    return SurvivalSubgroup(
-        **group._asdict(),
-        n=len(here),
-        events=events,
-        value=value,
-        low=low,
-        high=high,
-        small=events < FEWEST_EVENTS,
-        warning=None,
-    )
-
-
-def _defined(value: float, interval: tuple[float, float]) -> tuple[float, float]:
-    """An undefined value has no interval."""
-    return (math.nan, math.nan) if math.isnan(value) else interval
+    low, high = (math.nan, math.nan) if math.isnan(value) else interval
+    return events, events, value, low, high

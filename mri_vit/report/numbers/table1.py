@@ -17,9 +17,11 @@ from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.data.spellings import MISSING
 from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
+from mri_vit.qc.check import kind
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
 from mri_vit.report.numbers.survival import follow_up_of
-from mri_vit.report.reading.run import Run
+from mri_vit.report.reading.run import Run, subject
+from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.endpoint import Endpoint
 
@@ -51,6 +53,29 @@ def measure(run: Run) -> Table1:
         n = before.splits[0].n
         splits.append(Split(name="development", kind="development", n=n, by_chance=_by_chance(n, splits[0].n)))
     return Table1(splits=tuple(splits), rows=tuple(rows), left_out=left_out)
+
+
+def flow(run: Run) -> Cohort:
+    """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
+    people, predicted = set(run.cohort.patient), set(run.predictions.patient)
+    named = [subject(name, people) for name in run.excluded.patient]
+    faults = run.excluded.assign(patient=named, reason=[kind(reason) for reason in run.excluded.reason])
+    faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
+    excluded = set(faults.patient)
+    return Cohort(
+        patients=len(people | excluded),
+        excluded=len(excluded),
+        excluded_reasons={str(reason): int(count) for reason, count in faults.reason.value_counts(sort=False).items()},
+        predicted=len(predicted),
+        unpredicted=len(people - excluded - predicted),
+        known={endpoint.name: _labelled(run.cohort, endpoint) for endpoint in run.study.endpoints},
+    )
+
+
+def _labelled(cohort: pd.DataFrame, endpoint: Endpoint) -> int:
+    if not set(endpoint.columns) <= set(cohort.columns):
+        return 0
+    return int(np.all([cohort[column].str.strip() != "" for column in endpoint.columns], axis=0).sum())
 
 
 def _groups(run: Run) -> list[_Group]:
@@ -112,23 +137,25 @@ def _of_numbers(column: str, values: pd.Series, groups: Sequence[_Group], before
     """The row of a column of numbers, by the cohort table's index; NaN where missing or unknown."""
     cells = []
     for group in groups:
-        own = _number(values.loc[group.rows.index].dropna(), len(group.rows))
-        others = group.others
-        cells.append(own if others is None else _apart(own, _number(values.loc[others.index].dropna(), len(others))))
+        others = None if group.others is None else values.loc[group.others.index].dropna()
+        cells.append(_number(values.loc[group.rows.index].dropna(), len(group.rows), others))
     if before:
-        cells.append(_apart(_there(before, column, "number"), cells[0]))
+        there, here = _there(before, column, "number"), cells[0]
+        cells.append(_differing(there, difference_of_means(there.mean, there.deviation, here.mean, here.deviation)))
     return Row(column=column, kind="number", levels=(), lumped=0, cells=tuple(cells))
 
 
-def _number(values: pd.Series, n: int) -> Cell:
+def _number(values: pd.Series, n: int, others: pd.Series | None) -> Cell:
     low, median, high = (float(values.quantile(share)) for share in (0.25, 0.5, 0.75))
-    return _cell(n, len(values), median=median, low=low, high=high, mean=float(values.mean()), deviation=float(values.std()))
+    mean, deviation, difference = float(values.mean()), float(values.std()), math.nan
+    if others is not None:
+        difference = difference_of_means(mean, deviation, float(others.mean()), float(others.std()))
+    return _cell(n, len(values), median=median, low=low, high=high, mean=mean, deviation=deviation, difference=difference)
 
 
-def _apart(own: Cell, other: Cell) -> Cell:
-    """A number's cell with its difference from another's."""
-    difference = difference_of_means(own.mean, own.deviation, other.mean, other.deviation)
-    return own.model_copy(update={"difference": difference})
+def _differing(there: Cell, difference: float) -> Cell:
+    """The cell of another cohort's table with its difference from this cohort."""
+    return Cell.model_validate(dict(there) | {"difference": difference})
 
 
 def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
@@ -178,7 +205,7 @@ def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None)
     if before:
         there = _there(before, endpoint.name, "label")
         classes = np.array([*there.counts, there.known - sum(there.counts)])
-        cells.append(there.model_copy(update={"difference": difference_of_shares(classes, _classes(told[0]))}))
+        cells.append(_differing(there, difference_of_shares(classes, _classes(told[0]))))
     rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
     if endpoint.kind == "survival":
         rows.append(_follow_up(endpoint, groups, told, before))

@@ -28,9 +28,8 @@ from mri_vit.report.figures import pictures
 from mri_vit.report.pages import page_templates, patient_drawings
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.maps import PatientMaps
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.patients import Patient
+from mri_vit.report.schema.patients import Patient, PatientMaps
 from mri_vit.report.words import map_sentences, patients
 from mri_vit.report.words.notation import file_name, title
 from mri_vit.run import files

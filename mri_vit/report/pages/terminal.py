@@ -17,14 +17,14 @@ from rich.table import Table
 from mri_vit.errors import UsageError
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading.run import read_run, run_from_tables
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.maps import AnyMethod, MapEvaluation, MapResult
+from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.survival import SurvivalResult
+from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_sentences, notation, run_facts
 from mri_vit.run import files, integrity, ownership
 from mri_vit.run.screen import plain, say
+from mri_vit.settings.sections import AnyMethod
 
 
 def report_run(folder: Path, console: Console, pages: bool = False) -> report_files.Written:
@@ -110,7 +110,7 @@ def result_rows(metrics: Metrics) -> list[ResultRow]:
 
 
 def _result_row(name: str, model: str, result: BinaryResult | SurvivalResult) -> ResultRow:
-    text = notation.judged(result) if notation.is_defined(result.estimate.value) else "undefined"
+    text = notation.judged(result) if notation.is_defined(result.judged.value) else "undefined"
     return ResultRow(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 
 

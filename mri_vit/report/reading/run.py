@@ -20,8 +20,8 @@ from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.maps import Map, OfComparator
+from mri_vit.report.schema.metrics import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.report.schema.patients import Table1
-from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
@@ -184,9 +184,9 @@ def _environment(folder: Path, folds: Sequence[Path]) -> Environment:
     found = read_json(path, tuple(Environment.model_fields))
     told = [read_json(fold / files.ENVIRONMENT, ("device",)) for fold in folds if (fold / files.ENVIRONMENT).is_file()]
     with as_written(path):
-        first = Environment.model_validate({key: found[key] for key in Environment.model_fields})
-    devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
-    return first.model_copy(update={"device": ", ".join(devices)}) if devices else first
+        devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
+        device = {"device": ", ".join(devices)} if devices else {}
+        return Environment.model_validate({key: found[key] for key in Environment.model_fields} | device)
 
 
 def _internal(path: Path) -> Internal:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapKind, MapResult, MapVerdict
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.endpoints import Result
 from mri_vit.report.schema.parts import Kind, Mean
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigures, MapKind, MapVerdict
 from mri_vit.settings.sections import AnyMethod
 
 ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
@@ -35,7 +35,7 @@ class Answers:
     tumour: OnTumour
 
 
-def of_method(result: MapResult, predicted: Kind) -> Answers:
+def of_method(result: MapFigures, predicted: Kind) -> Answers:
     """The verdict on a method's maps of an endpoint, by the kind of verdict on the model that the maps are of."""
     moves, labels, gain = moved(result.randomised), _labels(result), _gained(result.deletion_gain)
     return Answers(
@@ -100,7 +100,7 @@ def _kind(moves: Answer, labels: Answer, gain: Answer) -> MapKind:
     return "unsettled" if labels == "unsettled" else "passes"
 
 
-def _labels(result: MapResult) -> Answer:
+def _labels(result: MapFigures) -> Answer:
     """Two networks of true labels may differ as much, and then to differ from one of shuffled labels means nothing."""
     answer = moved(result.shuffled)
     return "unsettled" if answer == "yes" and _gained(result.label_gain) != "yes" else answer

@@ -10,11 +10,10 @@ from typing import Literal, get_args
 from mri_vit.crossval.leakage import suspicion
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import Caveats
+from mri_vit.report.numbers.site_probe import ProbeFigures
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers
 from mri_vit.report.schema.parts import Comparison, Kind
-from mri_vit.report.schema.run import Probe
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
@@ -46,7 +45,7 @@ class Verdict:
 
 
 def of_endpoint(
-    models: Mapping[str, Result], caveats: Mapping[str, Caveats], leaks: bool, site_told: frozenset[str] = frozenset()
+    models: Mapping[str, Numbers], caveats: Mapping[str, Caveats], leaks: bool, site_told: frozenset[str] = frozenset()
 ) -> dict[str, Verdict]:
     """The verdict on every model of an endpoint.
 
@@ -75,7 +74,7 @@ def of_endpoint(
     return found
 
 
-def against_chance(result: Result) -> Kind:
+def against_chance(result: Numbers) -> Kind:
     """Better or worse than chance, indistinguishable from it, or not to be judged: by the adjusted p alone."""
     if unjudged(result):
         return "undefined"
@@ -85,21 +84,18 @@ def against_chance(result: Result) -> Kind:
     return "worse" if test.p_below_adjusted <= ALPHA else "chance"
 
 
-def unjudged(result: Result) -> Unjudged | None:
+def unjudged(result: Numbers) -> Unjudged | None:
     """Why a result cannot be judged; None where it can."""
-    binary = isinstance(result, BinaryResult)
-    marked = result.positive if binary else result.events
-    rarer = min(marked, result.n - marked) if binary else marked
-    if not rarer:
+    if not result.rarer:
         return "one class"
-    if rarer < FEWEST:
+    if result.rarer < FEWEST:
         return "few"
     if math.isnan(result.chance_test.p_adjusted):
         return "no pair"
     return "no interval" if math.isnan(result.judged.low) else None
 
 
-def beside_controls(result: Result, models: Mapping[str, Result]) -> Standing:
+def beside_controls(result: Numbers, models: Mapping[str, Numbers]) -> Standing:
     """Whether a candidate beats every control, or the strongest alone, or not; over several repeats each t-test must agree."""
     best = result.versus_best
     if not best:
@@ -118,7 +114,7 @@ def agrees(test: Comparison) -> bool:
     return test.nadeau_bengio is None or test.nadeau_bengio.p <= ALPHA
 
 
-def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooGood | None:
+def too_good(model: str, models: Mapping[str, Numbers], caveats: Caveats) -> TooGood | None:
     """Why a candidate's or control's result asks for a check before it is believed; None where it does not.
 
     A result that cannot be judged is not believed anyway: of two patients, one order in two is perfect.
@@ -137,7 +133,7 @@ def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooG
     return None
 
 
-def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
+def leaking(endpoints: Mapping[str, Mapping[str, Numbers]]) -> frozenset[str]:
     """The endpoints through whose design labels may leak: those that a network found again after their labels were permuted.
 
     An endpoint is suspicious where the one-sided p of the shuffled control is at most sqrt(0.01 / E), E endpoints; it leaks where
@@ -151,7 +147,7 @@ def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
         for name, result in shuffled.items()
         if RESHUFFLED in endpoints[name] and all(found.chance_test.p <= limit for found in (result, endpoints[name][RESHUFFLED]))
     }
-    binary = {name: result for name, result in shuffled.items() if isinstance(result, BinaryResult)}
+    binary = {name: result for name, result in shuffled.items() if isinstance(result, BinaryNumbers)}
     points = [result.operating_point for result in binary.values() if result.operating_point]
     cells = sum(len(point.thresholds) for point in points)
     own = sum(point.own_optimum for point in points)
@@ -190,7 +186,7 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
     return "worse" if p <= ALPHA and difference < 0 and p_worse <= ALPHA else "alike"
 
 
-def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Sides | None:
+def comparator_sides(models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
     A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
@@ -211,6 +207,6 @@ def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdic
     )
 
 
-def tells_site(probe: Probe) -> bool:
+def tells_site(probe: ProbeFigures) -> bool:
     """Both its p and its interval must say so, as for a verdict."""
     return probe.p <= ALPHA and probe.balanced_accuracy.low > probe.chance

@@ -6,9 +6,10 @@ import numpy as np
 
 from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
+from mri_vit.report.numbers.added_value import AddedValueFigures
 from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.survival import AddedValue, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
+from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
+from mri_vit.report.schema.parts import Estimate, Kind
 from mri_vit.report.verdicts.models import of_added_value
 from mri_vit.report.words.notation import EXPLAINED, adjusted_p, change, ends, interval, listed, number, p_value, title
 
@@ -16,12 +17,12 @@ LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known 
 DEATHS_PER_COEFFICIENT = 10  # from which intervals can be relied on; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8
 
 
-def sentences(measured: AddedValue) -> list[str]:
+def sentences(measured: AddedValueFigures, kind: Kind) -> list[str]:
     """The answer, then what limits it; the simplest explanation follows a good one."""
     analysis = measured.analysis
     if isinstance(analysis, str):
         return [f"Whether the risk of {measured.model} adds to age and molecular markers cannot be tested: {analysis}."]
-    text = [_answer(measured, analysis), _concordances(analysis)]
+    text = [_answer(measured, analysis, kind), _concordances(analysis)]
     text += [_beside(control, attempt) for control, attempt in measured.beside.items()]
     text += [_reverse(measured, analysis), _patients(measured, analysis)]
     text += [f"{called(name)} {why} and is left out." for name, why in measured.left_out.items()]
@@ -34,7 +35,7 @@ def sentences(measured: AddedValue) -> list[str]:
     return text + ([_permuted(measured.permuted)] if measured.permuted else [])
 
 
-def _answer(measured: AddedValue, analysis: CoxComparison) -> str:
+def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind) -> str:
     covariates = listed([called(name) for name in measured.covariates])
     numbers = (
         f"{chi_squared(analysis.test)}, {adjusted_p(measured.adjusted_p['risk'])}; hazard ratio "
@@ -43,7 +44,7 @@ def _answer(measured: AddedValue, analysis: CoxComparison) -> str:
     claim = {
         "better": f"The risk of {measured.model} adds to {covariates}",
         "worse": f"Given {covariates}, patients with a higher risk of {measured.model} live longer",
-    }.get(measured.verdict_kind, f"No evidence that the risk of {measured.model} adds to {covariates}")
+    }.get(kind, f"No evidence that the risk of {measured.model} adds to {covariates}")
     return f"{claim}: {numbers}."
 
 
@@ -64,13 +65,13 @@ def _beside(control: str, attempt: RiskTest | str) -> str:
     return f"Adjusted for {risk} as well, {claim}: {numbers}."
 
 
-def _reverse(measured: AddedValue, analysis: CoxComparison) -> str:
+def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
     p = measured.adjusted_p["covariates"]
     claim = "The covariates add to the risk" if p <= ALPHA else "No evidence that the covariates add to the risk"
     return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}; they change C by {of_gain(analysis.gain_reverse)}."
 
 
-def _patients(measured: AddedValue, analysis: CoxComparison) -> str:
+def _patients(measured: AddedValueFigures, analysis: CoxComparison) -> str:
     per = analysis.deaths / analysis.coefficients
     missing = listed([f"{called(name)} in {count}" for name, count in measured.missing.items()]) if measured.missing else ""
     return (

@@ -8,17 +8,15 @@ from collections.abc import Mapping
 
 from markupsafe import Markup, escape
 
+from mri_vit.report.numbers import subgroups
 from mri_vit.report.numbers.judged import MUCH_APART, Caveats
-from mri_vit.report.numbers.other_hospitals import FEWEST_OF_SITE, FEWEST_SITES
-from mri_vit.report.numbers.subgroups import FEWEST_EVENTS
-from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.binary import BinarySubgroup
+from mri_vit.report.numbers.other_hospitals import FEWEST_OF_SITE, FEWEST_SITES, DriftFigures, Expectation
+from mri_vit.report.numbers.site_probe import ProbeFigures
+from mri_vit.report.numbers.subgroups import FEWEST_EVENTS, SubgroupFigures
+from mri_vit.report.schema.metrics import Design
 from mri_vit.report.schema.parts import Estimate, Published
-from mri_vit.report.schema.run import CalibrationDrift, NewHospital, Probe
-from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.report.words.notation import SYMBOLS, interval, is_defined, number, p_value, word_list
 
-RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
     "cross-validation": "the cut-off of the patient's fold in the predictions table: the median risk of the fold's training "
     "patients, learned without the patients shown",
@@ -58,23 +56,20 @@ def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     )
 
 
-def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
+def too_small(group: SubgroupFigures, kind: subgroups.Kind) -> str | None:
     """Why a subgroup is too small to judge."""
     if not group.small:
         return None
-    if isinstance(group, BinarySubgroup):
-        rarer = f"{min(group.positive, group.n - group.positive)} patients of the rarer class"
-    else:
-        rarer = f"{group.events} deaths"
-    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
+    rarer = "patients of the rarer class" if kind == "binary" else "deaths"
+    return f"too small to judge: {group.rarer} {rarer}; at least {FEWEST_EVENTS} are needed"
 
 
-def site_probe_sentence(probe: Probe) -> str:
+def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
     """Whether the model's CLS vector predicts the site."""
     accuracy = probe.balanced_accuracy
     figures = f"balanced accuracy {interval(accuracy)}, chance {probe.chance:.2f}"
     figures += f", one-sided permutation {p_value(probe.p)}, not adjusted"
-    if probe.warning:
+    if warning:
         return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label are related"
     return f"no evidence that the model's CLS vector predicts the site ({figures})"
 
@@ -82,17 +77,7 @@ def site_probe_sentence(probe: Probe) -> str:
 RARER = {"auc": "patients of each class", "harrell_c": "deaths"}
 
 
-def with_drift(drift: CalibrationDrift) -> CalibrationDrift:
-    """The same with its sentence."""
-    return drift.model_copy(update={"sentence": _drift_sentence(drift)})
-
-
-def with_expectation(expected: NewHospital) -> NewHospital:
-    """The same with its sentence."""
-    return expected.model_copy(update={"sentence": _expectation_sentence(expected)})
-
-
-def _drift_sentence(drift: CalibrationDrift) -> str:
+def drift_sentence(drift: DriftFigures) -> str:
     """How far probabilities are off here on the whole, whether they were in the run, and whether that changed."""
     what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
@@ -127,7 +112,7 @@ def _signed_points(share: float) -> str:
     return text if text == "0" or not text[0].isdigit() else f"+{text}"
 
 
-def _expectation_sentence(expected: NewHospital) -> str:
+def expectation_sentence(expected: Expectation) -> str:
     """In which range the figure of a new hospital lies, and what that rests on."""
     between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
     range_ = f"Expect {SYMBOLS[expected.measure]} {between} in a hospital that is in neither cohort"

@@ -7,9 +7,9 @@ from typing import Any
 
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.explain.outputs.overlays import nearly_even
-from mri_vit.report.schema.maps import ComparatorMaps, MapResult, ShownMap
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Kind, Mean
+from mri_vit.report.schema.patients import ComparatorMaps, MapFigures, ShownMap
 from mri_vit.report.verdicts.maps import ALIKE, FEWEST, Answer, Answers, known
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
@@ -30,7 +30,7 @@ BESIDE_RANDOM_WEIGHTS = (
 SUPERVISED = "the network was trained with tumour masks"
 
 
-def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
+def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
     """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, and whether
     masks had `taught` that.
     """
@@ -52,7 +52,7 @@ def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
     return "; ".join(sentences)
 
 
-def map_verdict_sentence(result: MapResult, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
+def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
     """The checks, and before them why there is no finding, if there is none."""
     checks = map_checks(result, answers, taught)
     return f"{no_finding(endpoint, predicted)} ({checks})" if answers.kind == "none" else checks

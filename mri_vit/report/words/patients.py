@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.numbers.patients import Worst
+from mri_vit.report.schema.metrics import Design, Metrics
 from mri_vit.report.schema.parts import Kind
-from mri_vit.report.schema.patients import Association, Cell, Failures, Patient, PatientResult, Row, Split, Table1
-from mri_vit.report.schema.run import Design
+from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, is_defined, listed, number, title
 
 COMPARED_SPLITS = ("fold", "left out", "development")  # splits whose difference counts; of the excluded little is known
@@ -36,9 +37,9 @@ def table1_heads(table: Table1, design: Design) -> list[tuple[str, int]]:
     return [(names.get(split.kind, split.name[:1].upper() + split.name[1:]), split.n) for split in table.splits]
 
 
-def table1_lines(table: Table1) -> list[Table1Line]:
-    """The lines of every row, each with one for its missing values where there are any."""
-    return [line for row in table.rows for line in _row_lines(row, table.splits)]
+def table1_lines(rows: Iterable[Row], splits: tuple[Split, ...]) -> list[Table1Line]:
+    """The lines of these rows of a table with these splits, each with one for its missing values where there are any."""
+    return [line for row in rows for line in _row_lines(row, splits)]
 
 
 def table1_caption(table: Table1) -> str:
@@ -182,7 +183,7 @@ TRAITS = {
 BY_CHANCE = "There is no evidence that the model beats chance, so the worst cases are mostly random. "
 
 
-def failures_sentence(failures: Failures, verdict: Kind) -> str:
+def failures_sentence(failures: Worst, verdict: Kind) -> str:
     """How the worst differ from the others, and where there is no evidence of it; `verdict` is that on the model."""
     head = "" if verdict == "better" else BY_CHANCE
     if not failures.associations:

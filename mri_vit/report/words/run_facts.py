@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from mri_vit.crossval import power
 from mri_vit.metrics import within_fold
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.metrics import Metrics, Result
-from mri_vit.report.schema.run import Settings
+from mri_vit.report.schema.endpoints import Result
+from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.words.notation import escape, in_words, symbol
 from mri_vit.settings.recipe import NO_CANDIDATES, is_candidate
 from mri_vit.settings.sequences import title

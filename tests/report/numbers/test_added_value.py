@@ -23,7 +23,7 @@ from mri_vit.report.numbers import added_value, judged
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
+from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
 from mri_vit.report.words.added_value import of_ratio
 
 Cell = str | Callable[[dict[str, str]], str]

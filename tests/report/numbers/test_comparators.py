@@ -24,8 +24,7 @@ from mri_vit.report.pages import report_files, terminal
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import tables
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
 from mri_vit.report.verdicts import models as beside_own
 from mri_vit.report.verdicts.models import Verdict
@@ -204,7 +203,7 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
     told = [
-        networks.described_contender(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])
+        networks.contender(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])
     ]
     assert (told[1].architecture, told[1].parameters) == (networks.FUSION, None)
     metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})

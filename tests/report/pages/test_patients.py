@@ -44,8 +44,8 @@ from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult, PatientMaps
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, PatientMaps
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.report.words import patients as patient_result
 from mri_vit.settings import schema

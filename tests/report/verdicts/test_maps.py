@@ -35,9 +35,9 @@ from mri_vit.report.pages import report_files, terminal
 from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
+from mri_vit.report.schema.metrics import Nothing
 from mri_vit.report.schema.parts import Kind, Mean
-from mri_vit.report.schema.run import Nothing
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import escape

@@ -24,12 +24,12 @@ from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
-from mri_vit.report.numbers import chance, everything, site_probe, subgroups
+from mri_vit.report.numbers import chance, results, site_probe, subgroups
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.endpoints import BinaryResult
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import caveats, model_verdicts
@@ -499,10 +499,7 @@ def probe_table(predicted) -> pd.DataFrame:
 
 
 def probed(table: pd.DataFrame) -> dict:
-    found = site_probe.measure(table, seed=0)
-    assert found is not None
-    judged = assembly.site_probes(found)
-    return judged.model_dump()["models"]["vit"]
+    return assembly.site_probes(site_probe.measure(table, seed=0)).model_dump()["models"]["vit"]
 
 
 def test_a_probe_that_tells_the_site_is_a_warning():
@@ -529,7 +526,7 @@ def test_repeats_of_the_probe_count_a_patient_once():
 
 
 def test_one_site_has_nothing_to_tell():
-    assert site_probe.measure(probe_table(lambda site: site).query("site == 'A'"), seed=0) is None
+    assert site_probe.measure(probe_table(lambda site: site).query("site == 'A'"), seed=0) == {}
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------------
@@ -603,7 +600,7 @@ def test_every_model_that_is_no_control_is_a_candidate():
 def test_an_upper_reference_is_neither_judged_nor_a_bar():
     assert not recipe.is_candidate("radiomics")
     assert [name for name in recipe.NO_CANDIDATES if recipe.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
-    assert everything._kind("radiomics") not in ("candidate", "control")
+    assert results.family("radiomics") not in ("candidate", "control")
 
 
 def test_with_an_upper_reference_nobody_elses_result_or_verdict_changes(tmp_path):

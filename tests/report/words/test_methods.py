@@ -16,10 +16,9 @@ from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, outliers, register
 from mri_vit.report.numbers import site_probe
 from mri_vit.report.numbers.survival import TAU_DAYS
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
-from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, Model, Train
