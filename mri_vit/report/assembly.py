@@ -11,26 +11,14 @@ import pandas as pd
 
 from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
-from mri_vit.report.numbers import (
-    added_value,
-    chance,
-    comparators,
-    comparisons,
-    maps,
-    other_hospitals,
-    patients,
-    results,
-    site_probe,
-    subgroups,
-    survival,
-    table1,
-)
+from mri_vit.report import verdicts
+from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites, survival
 from mri_vit.report.numbers.added_value import AddedValueFigures
+from mri_vit.report.numbers.characteristics import SubgroupFigures
 from mri_vit.report.numbers.judged import THRESHOLDS, Caveats, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import FEWEST_PAIRS, Worst
-from mri_vit.report.numbers.site_probe import ProbeFigures
-from mri_vit.report.numbers.subgroups import SubgroupFigures
+from mri_vit.report.numbers.sites import ProbeFigures
 from mri_vit.report.reading.run import OWN, Map, Run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
@@ -67,13 +55,9 @@ from mri_vit.report.schema.patients import (
     PatientMaps,
     ShownMap,
 )
-from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.verdicts import models as model_verdict
-from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import added_value as added_value_words
-from mri_vit.report.words import caveats as caveat_words
-from mri_vit.report.words import map_sentences, model_verdicts, networks
-from mri_vit.report.words.patients import failures_sentence
+from mri_vit.report.verdicts import Verdict
+from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
+from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, Model
 from mri_vit.settings.schema import Study
@@ -86,7 +70,7 @@ AnyEndpoint = BinaryEndpoint | SurvivalEndpoint
 
 @dataclass(frozen=True)
 class Judged:
-    """An endpoint whose models are measured and judged; each mapping is by model, in the order of the report."""
+    """An endpoint whose models are measured and judged; each mapping is by model."""
 
     settings: Endpoint
     rows: Mapping[str, pd.DataFrame]
@@ -110,18 +94,24 @@ def metrics(run: Run) -> Metrics:
     measured = {e.name: results.measure(run, e, rows[e.name]) for e in study.endpoints}
     compared = {e.name: results.compare(run, e, rows[e.name], measured[e.name]) for e in study.endpoints}
     numbers = results.adjusted(measured, compared)
-    candidates = comparators.ranked(run, numbers)
-    shown = comparators.shown(candidates)
+    candidates = results.ranked(run, numbers)
+    shown = results.shown(candidates)
     models = [*candidates, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
     numbers = {name: {model: found[model] for model in models if model in found} for name, found in numbers.items()}
-    probes = site_probe.measure(run.probe, seed)
-    sited = frozenset(model for model, probe in probes.items() if model_verdict.tells_site(probe))
-    leaking = model_verdict.leaking(numbers)
+    probes = sites.probe_figures(run.probe, seed)
+    sited = frozenset(model for model, probe in probes.items() if verdicts.tells_site(probe))
+    leaking = verdicts.leaking(numbers)
     judged = {}
     for e in study.endpoints:
-        caveats = {model: measured[e.name][model].caveats for model in numbers[e.name]}
-        verdicts = model_verdict.of_endpoint(numbers[e.name], caveats, e.name in leaking, sited)
-        judged[e.name] = Judged(e, {model: rows[e.name][model] for model in numbers[e.name]}, numbers[e.name], caveats, verdicts)
+        models_of = numbers[e.name]
+        limits = {model: measured[e.name][model].caveats for model in models_of}
+        judged[e.name] = Judged(
+            settings=e,
+            rows=rows[e.name],
+            numbers=models_of,
+            caveats=limits,
+            verdicts=verdicts.of_endpoint(models_of, limits, e.name in leaking, sited),
+        )
     endpoints = {name: _endpoint(run, one, shown) for name, one in judged.items()}
     first = {name: model for name, one in judged.items() for model in reversed(shown) if model in one.numbers}
     whose = {name: first.get(name, candidates[0]) for name in judged} if candidates else {}
@@ -135,14 +125,16 @@ def metrics(run: Run) -> Metrics:
         study=study.name,
         seed=seed,
         design=run.design,
-        cohort=table1.flow(run),
-        table1=table1.measure(run),
+        cohort=characteristics.flow(run),
+        table1=characteristics.table1(run),
         folds=folds,
         repeats=repeats,
         leave_out=None if run.design == "table" else study.train.leave_out,
         folds_sha256=run.folds_sha256,
         models=tuple(models),
-        contenders=tuple(networks.contender(one, study, run.recipes) for one in comparators.measure(run, numbers, candidates)),
+        contenders=tuple(
+            networks.contender(one, study, run.recipes) for one in results.contender_figures(run, numbers, candidates)
+        ),
         shown=tuple(shown),
         transductive=run.notes.get(TRANSDUCTIVE) or None,
         rules=tuple(model_verdicts.verdict_rules()),
@@ -210,19 +202,20 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     flag = "truth" if kind == "binary" else "event"
     labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: [], "time_days": []})
     marked = labels[flag].to_numpy(dtype=bool)
-    alive = {} if kind == "binary" else {model: chances_alive(run, settings, rows) for model, rows in judged.rows.items()}
-    inflated = max((chance.inflation(rows, run.design) for rows in judged.rows.values()), default=1.0)
-    sides = model_verdict.comparator_sides(numbers, judged.verdicts)
+    ordered = {model: judged.rows[model] for model in numbers}
+    alive = {} if kind == "binary" else {model: chances_alive(run, settings, rows) for model, rows in ordered.items()}
+    inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
+    sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = subgroups.measure(kind, run.cohort, run.study.report.subgroups, drawn, seed)
+    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, seed)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
     shared: dict[str, Any] = {
         "known": len(marked),
-        "published": caveat_words.published_figures(settings.name),
+        "published": caveats.published_figures(settings.name),
         "rivals": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
-        "pairs": comparisons.pairs_of_endpoint(settings, judged.rows, alive, inflated, seed),
+        "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, seed),
         "thresholds": tuple(THRESHOLDS.tolist()),
         "models": models,
     }
@@ -245,22 +238,22 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     )
 
 
-def _subgroup(group: SubgroupFigures, kind: subgroups.Kind) -> dict[str, Any]:
+def _subgroup(group: SubgroupFigures, kind: characteristics.Kind) -> dict[str, Any]:
     fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
-    return fields | {"warning": caveat_words.too_small(group, kind)}
+    return fields | {"warning": caveats.too_small(group, kind)}
 
 
-def _result(run: Run, numbers: Numbers, verdict: Verdict, caveats: Caveats) -> Result:
+def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Result:
     sentences: dict[str, Any] = {
-        "remark": caveat_words.score_remark(numbers.symbol, caveats, numbers.n),
+        "remark": caveats.score_remark(numbers.symbol, limits, numbers.n),
         "too_good": model_verdicts.too_good(verdict),
         "verdict": model_verdicts.verdict_sentence(numbers, verdict, run.notes),
         "verdict_kind": verdict.kind,
     }
     if isinstance(numbers, BinaryNumbers):
-        not_probability = caveat_words.not_probability(caveats, numbers.n)
+        not_probability = caveats.not_probability(limits, numbers.n)
         return BinaryResult(**dict(numbers), **sentences, not_probability=not_probability)
-    cutoffs = caveat_words.risk_group_cutoffs(caveats.has_cutoffs, run.design, len(numbers.repeats))
+    cutoffs = caveats.risk_group_cutoffs(limits.has_cutoffs, run.design, len(numbers.repeats))
     return SurvivalResult(**dict(numbers), **sentences, cutoffs=cutoffs)
 
 
@@ -269,8 +262,8 @@ def with_verdict(figures: AddedValueFigures) -> AddedValue:
     analysis = figures.analysis
     kind: Kind = "undefined"
     if not isinstance(analysis, str):
-        kind = model_verdict.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
-    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(added_value_words.sentences(figures, kind)))
+        kind = verdicts.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
+    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(caveats.added_value_sentences(figures, kind)))
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:
@@ -292,23 +285,21 @@ def site_probes(probes: Mapping[str, ProbeFigures]) -> SiteProbe:
     """The site probe of each model with its verdict."""
     models = {}
     for model, probe in probes.items():
-        warning = model_verdict.tells_site(probe)
-        models[model] = Probe(**vars(probe), warning=warning, sentence=caveat_words.site_probe_sentence(probe, warning))
+        warning = verdicts.tells_site(probe)
+        models[model] = Probe(**vars(probe), warning=warning, sentence=caveats.site_probe_sentence(probe, warning))
     return SiteProbe(site_column=results.SITE_COLUMN, models=models)
 
 
 def _drifts(run: Run, judged: Judged) -> dict[str, tuple[CalibrationDrift, ...]]:
     return {
-        model: tuple(CalibrationDrift(**vars(drift), sentence=caveat_words.drift_sentence(drift)) for drift in drifts)
-        for model, drifts in other_hospitals.calibration_drift(run, judged.settings, judged.honest).items()
+        model: tuple(CalibrationDrift(**vars(drift), sentence=caveats.drift_sentence(drift)) for drift in drifts)
+        for model, drifts in sites.calibration_drift(run, judged.settings, judged.honest).items()
     }
 
 
 def _new_hospitals(run: Run, judged: Judged) -> dict[str, NewHospital]:
-    expected = {model: other_hospitals.new_hospital(judged.settings, rows, run.cohort) for model, rows in judged.honest.items()}
-    return {
-        model: NewHospital(**vars(one), sentence=caveat_words.expectation_sentence(one)) for model, one in expected.items() if one
-    }
+    expected = {model: sites.new_hospital(judged.settings, rows, run.cohort) for model, rows in judged.honest.items()}
+    return {model: NewHospital(**vars(one), sentence=caveats.expectation_sentence(one)) for model, one in expected.items() if one}
 
 
 def _predicted(endpoints: Mapping[str, AnyEndpoint], model: str) -> dict[str, Kind]:
@@ -340,7 +331,7 @@ def evaluation(figures: MapEvaluationFigures, predicted: Mapping[str, Kind], tau
 def _endpoint_maps(name: str, figures: EndpointMapFigures, predicted: Kind, taught: bool) -> EndpointMaps:
     methods = {}
     for method, one in figures.methods.items():
-        answers = map_verdict.of_method(one, predicted)
+        answers = verdicts.map_answers(one, predicted)
         methods[method] = MapResult(
             **dict(one),
             verdict=map_sentences.map_verdict_sentence(one, answers, name, predicted, taught),
@@ -362,11 +353,11 @@ def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
     """A visit's maps with the verdicts on them, those that carry a finding first."""
     entries = []
     for index, entry in enumerate(shown.facts["maps"]):
-        found = map_verdict.of_map(entry["method"], entry["endpoint"], scored)
+        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored)
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
         facts = {key: entry.get(key) for key in keys}
         kind = found[0].kind if found else "undefined"
         entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
-    entries.sort(key=lambda entry: (map_verdict.ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
+    entries.sort(key=lambda entry: (verdicts.MAP_ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
     head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}
     return PatientMaps.model_validate({"patient": shown.patient, **head, "maps": entries})

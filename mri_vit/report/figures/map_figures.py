@@ -20,7 +20,7 @@ from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE,
 from mri_vit.report.numbers.maps import RANDOM
 from mri_vit.report.schema.parts import Mean
 from mri_vit.report.schema.patients import Agreement, MapCurves, MapResult
-from mri_vit.report.verdicts.maps import ALIKE
+from mri_vit.report.verdicts import ALIKE
 from mri_vit.report.words.notation import short
 from mri_vit.settings.sections import AnyMethod, MapMethod
 

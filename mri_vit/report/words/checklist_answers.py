@@ -14,9 +14,8 @@ from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, run_facts
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
-from mri_vit.report.words.patients import table1_lines
 from mri_vit.report.words.protocol import partition_sentences
-from mri_vit.report.words.run_facts import Facts
+from mri_vit.report.words.run_facts import Facts, table1_lines
 from mri_vit.settings.recipe import CLINICAL, SITE, is_candidate
 from mri_vit.settings.sequences import LONG, title
 

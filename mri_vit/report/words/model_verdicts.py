@@ -10,7 +10,7 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import Numbers
 from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import Comparators, Comparison
-from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
+from mri_vit.report.verdicts import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
 from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
