@@ -20,8 +20,8 @@ from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.data.spellings import MISSING
 from mri_vit.metrics import concordance, discrimination
-from mri_vit.metrics.delong import auc_interval
-from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
+from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
+from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.qc.check import kind
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.numbers.survival import follow_up_of

@@ -19,10 +19,10 @@ from jaxtyping import Int, Shaped
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from mri_vit.metrics import bootstrap, delong, discrimination, within_fold
-from mri_vit.metrics import drift as metric
-from mri_vit.metrics.delong import newcombe_variance, wilson_of_auc, wilson_of_c
-from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
+from mri_vit.metrics import discrimination, intervals, within_fold
+from mri_vit.metrics import transportability as metric
+from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
@@ -183,7 +183,7 @@ def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return Figure(math.nan, math.nan, math.nan, math.nan)
-    value, variance = discrimination.auc(truth, score), delong.delong_variance(truth, score)
+    value, variance = discrimination.auc(truth, score), discrimination.delong_variance(truth, score)
     low, high = wilson_of_auc(value, variance, positives, negatives)
     shrunk = (value * positives * negatives + 0.5) / (positives * negatives + 1)
     variance = max(variance, newcombe_variance(shrunk, positives, negatives))
@@ -244,7 +244,7 @@ def _interval(
     """95 % interval by a bootstrap of patients within their site."""
     _, of, size = np.unique(site, return_inverse=True, return_counts=True)
     share = right / size[of] / len(size)  # of each patient in the mean over sites
-    low, high = bootstrap.interval(lambda drawn: drawn @ share, of, generator)
+    low, high = intervals.interval(lambda drawn: drawn @ share, of, generator)
     return float(low), float(high)
 
 
