@@ -30,8 +30,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
+    from mri_vit.model.checkpoint import read_2d
     from mri_vit.model.network import Network  # imports torch
-    from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill, licence_of
     from mri_vit.predictors.slices import encoder_2d
     from mri_vit.train.guide import refuse_unguided

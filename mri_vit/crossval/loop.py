@@ -22,8 +22,8 @@ from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, integrity
+from mri_vit.run.atomic import file_lock
 from mri_vit.run.folder import environment, remember
-from mri_vit.run.ownership import file_lock
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
 

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.model.checkpoint import Weights2D, read_2d
 from mri_vit.model.encoder import POSITION_STD, Encoder, resize_positions
-from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source

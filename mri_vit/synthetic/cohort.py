@@ -17,7 +17,7 @@ from mri_vit.data.nifti import SYNTHETIC
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.processes import CONTEXT, end_with_parent
+from mri_vit.run.jobs import CONTEXT, end_with_parent
 from mri_vit.settings.demo import PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person, anatomy, scan

@@ -30,7 +30,7 @@ from made import dicom
 from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
 from mri_vit import cli
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
 from mri_vit.preflight.scans import look
@@ -528,7 +528,7 @@ def resumed_with_others(desk: Desk) -> list[object]:
     """A run whose folds were made of another table: since then one label was changed and one patient left out."""
     study = study_file.load(desk.study)
     with run_folder.claimed(study) as run:
-        frozen.freeze(study, cohort.of_study(study), run)
+        run_cohort.freeze(study, cohort.of_study(study), run)
         (run / "folds.json").write_text("{}")
     desk.cells(0, mgmt="1")
     desk.write([row for row in desk.rows() if row["patient"] != "p01"])

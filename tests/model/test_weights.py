@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import baselines, network
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.model.vit2d import read_2d
 from mri_vit.model.weights import fill, image_exposed, inflate, label_exposed, load_encoder, save_encoder
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Pretrain

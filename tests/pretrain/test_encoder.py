@@ -18,7 +18,7 @@ from waits import Waits
 
 from mri_vit import cli
 from mri_vit.crossval import folds, loop, pretraining
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
@@ -48,7 +48,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, comparators: tup
     table.to_csv(study.cohort, index=False)
     add_records(study, table.patient)
     with run_folder.claimed(study):
-        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+        run_cohort.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study

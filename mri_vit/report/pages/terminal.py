@@ -22,7 +22,7 @@ from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.words import map_sentences, notation, run_facts
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.screen import plain, say
 from mri_vit.settings.sections import AnyMethod
 
@@ -49,7 +49,7 @@ def report_table(
     """
     report_files.refuse_folder(output)
     run = run_from_tables(scores, people, output, subgroups)
-    with ownership.held(output, report_files.FOLDERS):
+    with atomic.held(output, report_files.FOLDERS):
         written = report_files.write_report(run, output, None if pages else report_files.MOST_PAGES)
     print_results(written, console)
     return written.page

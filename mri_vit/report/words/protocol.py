@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mri_vit.crossval.folds import DEALS
-from mri_vit.prepare import alignment, bias, brain, outliers, quality, register
+from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
@@ -87,9 +87,9 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
-        f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
+        f"{bias.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{quality.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
 

@@ -25,7 +25,7 @@ from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import UsageError
@@ -89,7 +89,7 @@ def divide(rung: Rung, run: Path, console: Console) -> tuple[list[Patient], list
     of = rung.study
     folds.check(rung.patients, of.endpoints, of.train)
     comparators.check(of, rung.patients)
-    study.prepare(of, frozen.freeze(of, rung.patients, run), run, console)
+    study.prepare(of, run_cohort.freeze(of, rung.patients, run), run, console)
     return study.divided_before(of, run)
 
 

@@ -13,7 +13,7 @@ from markdown_it import MarkdownIt
 
 from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
 from mri_vit.model.encoder import Encoder
-from mri_vit.prepare import alignment, bias, outliers, register
+from mri_vit.prepare import alignment, bias, register
 from mri_vit.report.numbers import sites
 from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
@@ -258,7 +258,7 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
     shown += [
         f"±{alignment.LIMIT:g} standard",
         f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
-        f"more than {outliers.CORE:g} robust standard deviations",
+        f"more than {bias.CORE:g} robust standard deviations",
         f"less than {alignment.OVERLAP:.0%} of the brain",
     ]
     assert [words for words in shown if words not in told] == []

@@ -13,7 +13,7 @@ from reproductions.simulated_effects import benchmark_pages
 from reproductions.simulated_effects.cohort_scores import Line, best, of_cohort, over_cohorts
 
 from mri_vit.errors import UsageError
-from mri_vit.model.vit2d import read_2d
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.predictors.slices import encoder_2d
 from mri_vit.report.words.notation import p_value
 from mri_vit.run import files
