@@ -41,7 +41,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
-            if of.train.guided:
+            if of.train.uses_tumour_masks:
                 refuse_unguided(net, patients, of)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)

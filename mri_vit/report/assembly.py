@@ -118,7 +118,7 @@ def metrics(run: Run) -> Metrics:
     people = patients.measure(run, whose) if candidates else ()
     worst = patients.measure_failures(people, whose, seed)
     figures = maps.measure(run)
-    evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.taught)
+    evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.mask_supervised)
     folds, repeats = _split(run)
     return Metrics(
         schema=SCHEMA,
@@ -145,7 +145,7 @@ def metrics(run: Run) -> Metrics:
         },
         patients=people,
         failures={name: _failures(one, endpoints[name].models[one.model].verdict_kind) for name, one in worst.items()},
-        planted=planted(study.report.planted, endpoints),
+        planted=planted(study.report.expected_verdicts, endpoints),
         site_probe=site_probes(probes) if probes else None,
         internal=run.internal,
         drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
@@ -311,7 +311,7 @@ def _comparator_maps(run: Run, model: str, predicted: Mapping[str, Kind]) -> Com
     """A comparator's maps with their verdicts, by the rules of the own model's."""
     study = next(run.study.of(one) for one in run.study.comparators if one.name == model)
     figures, shown = maps.measure(run, model), run.comparator_maps[model].maps
-    evaluated = figures and evaluation(figures, predicted, study.train.taught)
+    evaluated = figures and evaluation(figures, predicted, study.train.mask_supervised)
     notes = {entry["method"]: entry["note"] for entry in (shown[0].facts["maps"] if shown else ())}
     return ComparatorMaps(maps=tuple(patient(one, evaluated) for one in shown), scores=evaluated, notes=notes)
 
