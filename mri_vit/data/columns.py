@@ -79,10 +79,7 @@ def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
 
 def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
     """What a column holds.
-
-    Parameters
-    ----------
-    cells, subjects : of each visit, in the table's order, its cell and its patient.
+    `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
     if NAMELESS.fullmatch(name):
         return Contents(None, "it has no name")
@@ -391,11 +388,8 @@ def _number_behind_letters(own: Form) -> Form:
 
 def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) -> dict[str, str]:
     """The pairs in which each is the only counterpart of the other; a counterpart that is itself among `names` is taken.
-
-    Parameters
-    ----------
-    names : all ids of the one side.
-    pairs : as `counterparts` gives them.
+    `names`: all ids of the one side.
+    `pairs`: as `counterparts` gives them.
     """
     claimed: dict[str, list[str]] = defaultdict(list)
     for name, others in pairs.items():

@@ -116,15 +116,9 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
     columns).
     Assumption: log hazards are linear in each column; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; `within_fold.inflation` for the factor.
-
-    Parameters
-    ----------
-    inflation : as `within_fold.inflation` gives it; 1 where no network was trained on the patients.
-
-    Raises
-    ------
-    NotEstimableError where a column has no finite hazard ratio, there are no more deaths than columns, or the risk is a linear
-    function of the covariates.
+    `inflation`: as `within_fold.inflation` gives it; 1 where no network was trained on the patients.
+    Raises NotEstimableError where a column has no finite hazard ratio, there are no more deaths than columns, or the risk is a
+    linear function of the covariates.
     """
     repeats, explained = _checked(patients)
     without, alone, both = (

@@ -32,13 +32,8 @@ def brier(truth: Flags, probability: Numbers) -> float:
     Formula: mean of (p_i - y_i)². Lower is better; always predicting the prevalence q gives q (1 - q).
     Assumption: none; the score mixes calibration and discrimination (see `calibration_curve.brier_decomposition`).
     Source: Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2.
+    Returns: float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Returns
-    -------
-    float in [0, 1]; defined with a single class too; NaN without a patient.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(brier(truth, probability), 3)
     0.158
@@ -58,14 +53,9 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     Formula: maximum likelihood without a penalty. Probabilities are moved into [2^-23, 1 - 2^-23] first.
     Assumption: miscalibration is a straight line on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005.
+    Returns: (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that
+    the probabilities separate without an error.
 
-    Returns
-    -------
-    (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that the
-    probabilities separate without an error.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> slope, intercept = calibration_line(truth, probability)
     >>> print(f"{slope:.2f}, {intercept:.2f}")
@@ -102,10 +92,7 @@ def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     Formula: the a that solves sum expit(a + logit p_i) = sum y_i, the maximum likelihood with the slope held at 1.
     Assumption: predictions are off by one constant on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2010, doi:10.1097/EDE.0b013e3181c30fb2.
-
-    Returns
-    -------
-    float, on the logit scale; NaN when only one class is present, since no finite a will do.
+    Returns: float, on the logit scale; NaN when only one class is present, since no finite a will do.
     """
     truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
@@ -124,10 +111,7 @@ def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     would look if its scale fitted this cohort. Their calibration is ideal by construction and proves nothing.
     Assumption: as for `calibration_line`.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2004, doi:10.1002/sim.1844.
-
-    Returns
-    -------
-    float [n]; all NaN where the calibration line is undefined.
+    Returns: float [n]; all NaN where the calibration line is undefined.
     """
     truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
@@ -140,13 +124,8 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
     Formula: sum y_i / sum p_i. 1 is ideal; above it predictions are too low on the whole, below it too high.
     Assumption: none.
     Source: Debray et al. 2017, doi:10.1136/bmj.i6460.
+    Returns: float; NaN where no positive is expected: without a patient, or where every probability is 0.
 
-    Returns
-    -------
-    float; NaN where no positive is expected: without a patient, or where every probability is 0.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(observed_to_expected(truth, probability), 3)
     1.212
@@ -163,10 +142,7 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.
-
-    Returns
-    -------
-    float; NaN without a patient.
+    Returns: float; NaN without a patient.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -232,10 +208,7 @@ def probability_intervals(
     this. The band of the net benefit is pointwise.
     Assumption: patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-
-    Returns
-    -------
-    ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
+    Returns: ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")

@@ -55,10 +55,7 @@ def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> 
 
     Formula: Efron's partial likelihood, the sum of the strata's.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
-
-    Raises
-    ------
-    NotEstimableError that names the column without a finite hazard ratio.
+    Raises NotEstimableError that names the column without a finite hazard ratio.
     """
     for name, column in columns.items():
         _refuse_separation(str(name), days, died, column.to_numpy(float), stratum)
@@ -203,14 +200,9 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
     over time.
     Assumption: the log hazard is linear in the risk; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
+    Returns: HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had
+    the highest (or the lowest) risk of those at risk.
 
-    Returns
-    -------
-    HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had the
-    highest (or the lowest) risk of those at risk.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
     >>> event = np.array([1, 1, 0, 1, 0, 1])
     >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1, 0.2])

@@ -41,19 +41,11 @@ def interval(
     and the interval runs between the quantiles of its values. Resamples where it is undefined are left out.
     Assumption: one row per patient; patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
+    `statistic`: takes float [b, n], how often each patient came up in each of b resamples; gives float [b, ...], NaN where it is
+    undefined.
+    `strata`: [n], the group within which a patient is drawn; one value for all where patients are drawn freely.
+    Returns: (low, high), each of the statistic's shape; NaN where it is undefined in every resample.
 
-    Parameters
-    ----------
-    statistic : takes float [b, n], how often each patient came up in each of b resamples; gives float [b, ...], NaN where it
-        is undefined.
-    strata : [n], the group within which a patient is drawn; one value for all where patients are drawn freely.
-
-    Returns
-    -------
-    (low, high), each of the statistic's shape; NaN where it is undefined in every resample.
-
-    Examples
-    --------
     The mean age of four patients:
 
     >>> age = np.array([40.0, 50.0, 60.0, 70.0])
@@ -147,13 +139,8 @@ def wilson_interval(
     Formula: (q + z²/2N ± z sqrt(q (1 - q) / N + z²/4N²)) / (1 + z²/N), with q = count / N and z the normal quantile.
     Assumption: independent patients, each with the same chance.
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953.
+    Returns: (low, high), each float [b] in [0, 1]; NaN where the total is 0.
 
-    Returns
-    -------
-    (low, high), each float [b] in [0, 1]; NaN where the total is 0.
-
-    Examples
-    --------
     >>> low, high = wilson_interval(np.array([8]), np.array([10]))
     >>> print(f"{low[0]:.3f} to {high[0]:.3f}")
     0.490 to 0.943
@@ -169,8 +156,6 @@ def wilson_interval(
 def rate(count: int, total: int) -> Rate:
     """The share `count / total` with its 95 % Wilson interval (see `wilson_interval`); NaN three times when the total is 0.
 
-    Examples
-    --------
     >>> rate(8, 10).value
     0.8
     """

@@ -86,23 +86,12 @@ def correct(
     rounds: int = ROUNDS,
 ) -> dict[str, Corrected]:
     """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
-
-    Parameters
-    ----------
-    scans
-        By channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
-    brains
-        The mask on each scan's grid; it holds a positive voxel.
-    from_common
-        For each scan the 4×4 that carries a point of one common space to it.
-    levels
-        Of the spline.
-    rounds
-        Of outliers and field in turn; with 0 nothing is left out.
-
-    Returns
-    -------
-    By channel the corrected scan (as it was outside the brain's box), its field and their figures.
+    `scans`: by channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
+    `brains`: the mask on each scan's grid; it holds a positive voxel.
+    `from_common`: for each scan the 4×4 that carries a point of one common space to it.
+    `levels`: of the spline.
+    `rounds`: of outliers and field in turn; with 0 nothing is left out.
+    Returns: By channel the corrected scan (as it was outside the brain's box), its field and their figures.
     """
     coarse = {channel: _coarse(scan, brains[channel]) for channel, scan in scans.items()}
     corrected = {channel: copy.log.array for channel, copy in coarse.items()}

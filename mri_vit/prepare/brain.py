@@ -57,28 +57,14 @@ class Brain:
 
 def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
     """The brain mask of the reference scan.
+    `reference`: the scan, axes as `volume.canonical` lays them.
+    `t1`: the T1 scan on the reference's grid; None where the patient has none, or it is the reference.
+    `file`: the reference's path, for messages.
+    `given`: the mask that the cohort table names, if it does.
+    `settings`: `brain` chooses the way, `brain_command` is the external command.
+    `scratch`: a folder for files that an external command needs.
 
-    Parameters
-    ----------
-    reference
-        The scan, axes as `volume.canonical` lays them.
-    t1
-        The T1 scan on the reference's grid; None where the patient has none, or it is the reference.
-    file
-        The reference's path, for messages.
-    given
-        The mask that the cohort table names, if it does.
-    settings
-        `brain` chooses the way, `brain_command` is the external command.
-    scratch
-        A folder for files that an external command needs.
-
-    Raises
-    ------
-    UnusablePatient
-        No brain is found, or a mask does not fit the scan.
-    UsageError
-        The way chosen is not available.
+    Raises UnusablePatient: no brain is found, or a mask does not fit the scan; UsageError: the way chosen is not available.
     """
     by, name = way(reference, given, settings), title(settings.reference)
     if by == "mask":
@@ -223,13 +209,8 @@ def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path
 
 def skull_gap(scan: Volume, background: float) -> float:
     """How dark the gap below the rim is, compared with the rim and the brain: 0 is no gap, 1 a black one.
-
-    Parameters
-    ----------
-    scan
-        Axes laid as RAS+; some of it is not background.
-    background
-        The value of what was emptied.
+    `scan`: axes laid as RAS+; some of it is not background.
+    `background`: the value of what was emptied.
     """
     inside = scan.array != background
     areas = inside.sum(axis=(0, 1))

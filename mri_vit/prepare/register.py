@@ -137,19 +137,11 @@ def align(
     freedom: Freedom = RIGID,
 ) -> Alignment:
     """The best alignment reached from several starts, never worse than the first start itself.
-
-    Parameters
-    ----------
-    fixed, moving
-        The two scans.
-    starts
-        Guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
-    bins
-        Of the joint histogram.
-    near
-        Where (1) in the fixed scan's space the metric looks; everywhere when None.
-    freedom
-        `RIGID` or `AFFINE`.
+    `fixed`, `moving`: the two scans.
+    `starts`: guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
+    `bins`: of the joint histogram.
+    `near`: where (1) in the fixed scan's space the metric looks; everywhere when None.
+    `freedom`: `RIGID` or `AFFINE`.
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
     fixed_copy, moving_copy = coarse_copy(fixed, fine_mm), coarse_copy(moving, fine_mm)
