@@ -18,11 +18,11 @@ from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.decision import odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
-MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
-SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
-MOST_STEPS = 100  # of Newton's method; a line that exists takes about ten
-SMALLEST_SHARE = 1e-6  # of a step that is shortened
-FLAT = 1e-10  # of the gradient per patient, as in `calibration_line`
+MAX_CURVE_POINTS = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
+PROBABILITY_EPS = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
+MAX_NEWTON_STEPS = 100  # of Newton's method; a line that exists takes about ten
+MIN_STEP_SHARE = 1e-6  # of a step that is shortened
+GRADIENT_TOL = 1e-10  # of the gradient per patient, as in `calibration_line`
 Bounds = tuple[float, float]
 
 
@@ -161,8 +161,8 @@ class CalibrationCurve:
     @classmethod
     def of(cls, truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> CalibrationCurve:
         values = np.unique(probability)
-        if len(values) > MOST_PLACES:
-            values = values[np.linspace(0, len(values) - 1, MOST_PLACES).round().astype(int)]
+        if len(values) > MAX_CURVE_POINTS:
+            values = values[np.linspace(0, len(values) - 1, MAX_CURVE_POINTS).round().astype(int)]
         between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])
         return cls(probability, Loess.of(probability, truth.astype(float), values), between)
 
@@ -175,7 +175,7 @@ def drawn_ici(curve: CalibrationCurve, drawn: Float[np.ndarray, "b n"]) -> Float
 
 def log_odds(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """The logit of probabilities moved into [2^-23, 1 - 2^-23]."""
-    return logit(np.clip(probability, SMALLEST, 1 - SMALLEST))
+    return logit(np.clip(probability, PROBABILITY_EPS, 1 - PROBABILITY_EPS))
 
 
 @dataclass(frozen=True)
@@ -253,8 +253,8 @@ def drawn_lines(
     design = np.stack([np.ones(len(x)), (x - middle) / spread])  # (2, n), scaled, so that one tolerance fits every cohort
     slope, intercept = line  # it exists where a draw's does
     at = _Lines.at(np.tile([intercept + slope * middle, slope * spread], (len(left), 1)), design, truth, drawn[left])
-    for _ in range(MOST_STEPS):
-        flat = np.abs(at.gradient).max(axis=1) < FLAT * at.counts.sum(axis=1)
+    for _ in range(MAX_NEWTON_STEPS):
+        flat = np.abs(at.gradient).max(axis=1) < GRADIENT_TOL * at.counts.sum(axis=1)
         found[left[flat]] = at.beta[flat]
         left, at = left[~flat], at.of(~flat)
         if not len(left):
@@ -294,7 +294,7 @@ def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Bool[np.ndarra
     step = np.stack([c * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]], axis=1)
     step /= (a * c - b**2)[:, None]
     share, rows, found = 1.0, np.arange(len(step)), _Lines.at(at.beta - step, design, truth, at.counts)
-    while share > SMALLEST_SHARE:
+    while share > MIN_STEP_SHARE:
         rows = rows[(found.gradient[rows] ** 2).sum(axis=1) > (gradient[rows] ** 2).sum(axis=1)]
         if not len(rows):
             break

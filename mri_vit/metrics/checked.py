@@ -13,7 +13,7 @@ Flags = Bool[np.ndarray, " n"] | Real[np.ndarray, " n"]  # True and False, or 1 
 Numbers = Real[np.ndarray, " n"]  # of any type; computed with in double precision
 Groups = Shaped[np.ndarray, " n"]  # of any type that sorts: numbers, words
 
-SHOWN = 3  # wrong values that a message quotes: enough to recognise what was passed
+SHOWN_VALUES = 3  # wrong values that a message quotes: enough to recognise what was passed
 
 
 def flags(values: np.ndarray, name: str) -> Bool[np.ndarray, " n"]:
@@ -27,7 +27,7 @@ def flags(values: np.ndarray, name: str) -> Bool[np.ndarray, " n"]:
     positive = values == 1
     wrong = ~positive & (values != 0)
     if wrong.any():
-        found = ", ".join(f"{value:g}" for value in np.unique(values[wrong])[:SHOWN])
+        found = ", ".join(f"{value:g}" for value in np.unique(values[wrong])[:SHOWN_VALUES])
         raise ValueError(f"{int(wrong.sum())} of {len(values)} {name} are neither 0 nor 1; found {found}")
     return positive
 

@@ -188,7 +188,7 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
 
 
 # (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
-FEW, MANY = 10, 20
+WILSON_BELOW, NORMAL_FROM = 10, 20
 
 
 def delong_components(truth: Flags, score: Numbers) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
@@ -371,7 +371,7 @@ def _wilson(value: float, patients: float, refits: bool) -> tuple[float, float]:
     weight = Z_95**2 / patients
     centre = (value + weight / 2) / (1 + weight)
     reach = math.sqrt(weight * (value * (1 - value) + weight / 4)) / (1 + weight)
-    normal = min(1.0, max(0.0, (patients * min(value, 1 - value) - FEW) / (MANY - FEW)))
+    normal = min(1.0, max(0.0, (patients * min(value, 1 - value) - WILSON_BELOW) / (NORMAL_FROM - WILSON_BELOW)))
     centre += normal * (value - centre)
     reach += normal * (math.sqrt(weight * value * (1 - value)) - reach)
     return max(0.0, centre - reach), min(1.0, centre + reach)

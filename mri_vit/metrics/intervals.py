@@ -20,10 +20,10 @@ from mri_vit.metrics.checked import Groups, refuse_unequal
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 CONFIDENCE = 0.95
-MOST_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
-MOST_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
-LEAST_RESAMPLES = 25  # together, however many patients: what a statistic reads of each patient is read once for them all
-MOST_KEPT = 48  # portions of draws kept for the next statistic: 50,000 patients, drawn freely and by class, make 39 of 104 MB
+MAX_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
+MAX_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
+MIN_RESAMPLES = 25  # together, however many patients: what a statistic reads of each patient is read once for them all
+MAX_CACHED = 48  # portions of draws kept for the next statistic: 50,000 patients, drawn freely and by class, make 39 of 104 MB
 
 Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b *measures"]]
 
@@ -79,16 +79,16 @@ def percentile_interval(
 
 
 def portions(draws: int, patients: int, most: int) -> list[int]:
-    """`draws` in portions of at most `most` numbers, or of `LEAST_RESAMPLES` draws where these are more."""
-    together = max(LEAST_RESAMPLES, most // max(patients, 1))
+    """`draws` in portions of at most `most` numbers, or of `MIN_RESAMPLES` draws where these are more."""
+    together = max(MIN_RESAMPLES, most // max(patients, 1))
     return [min(together, draws - start) for start in range(0, draws, together)]
 
 
 def _blocks(strata: Groups, generator: np.random.Generator, resamples: int) -> Iterator[Float[np.ndarray, "b n"]]:
     """The counts of `resamples` resamples, a few at a time."""
-    for portion in portions(resamples, len(strata), MOST_COUNTS):
+    for portion in portions(resamples, len(strata), MAX_COUNTS):
         drawn, start = _counts(strata, generator, portion), 0
-        for block in portions(portion, len(strata), MOST_NUMBERS):
+        for block in portions(portion, len(strata), MAX_NUMBERS):
             yield drawn[start : start + block].astype(float)
             start += block
 
@@ -108,7 +108,7 @@ def _counts(strata: Groups, generator: np.random.Generator, resamples: int) -> U
     return drawn
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MAX_CACHED)
 def _drawn(state: str, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b size"], Any]:
     """How often each of `size` patients comes up, and the state that NumPy's default generator in `state` then has.
 

@@ -136,12 +136,18 @@ def _whole(observed: Float[np.ndarray, " b"], expected: Float[np.ndarray, " b"],
     return [observed / np.where(expected > 0, expected, math.nan), (expected - observed) / n]
 
 
-STEPS, NEAR = 10_000, 1e-12  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
+REML_ITERATIONS, REML_TOL = (
+    10_000,
+    1e-12,
+)  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
 ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
-QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
-LARGEST, PLACES = 1e4, 500  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
+TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
+MAX_TAU_RATIO, TAU_POINTS = (
+    1e4,
+    500,
+)  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
 # straight on a scale of ratios: 4 % apart
 
 
@@ -194,12 +200,12 @@ def random_effects(values: Float[np.ndarray, " g"], variances: Float[np.ndarray,
     if groups < 2:
         return RandomEffects(groups, math.nan, math.nan, math.nan)
     squared = float(np.var(values, ddof=1))
-    for _ in range(STEPS):
+    for _ in range(REML_ITERATIONS):
         weight = 1 / (variances + squared)
         mean = float((weight * values).sum() / weight.sum())
         new = (weight**2 * ((values - mean) ** 2 - variances)).sum() / (weight**2).sum() + 1 / weight.sum()
         before, squared = squared, max(0.0, float(new))
-        if abs(squared - before) <= NEAR * (1 + squared):
+        if abs(squared - before) <= REML_TOL * (1 + squared):
             break
     weight = 1 / (variances + squared)
     mean = float((weight * values).sum() / weight.sum())
@@ -223,8 +229,8 @@ def prediction_interval(values: Float[np.ndarray, " g"], variances: Float[np.nda
     groups = len(values)
     if groups < 3:
         return math.nan, math.nan
-    largest = LARGEST * (float(np.var(values)) + float(variances.max()))
-    looked = np.r_[0.0, np.geomspace(largest * NEAR, largest, PLACES)]
+    largest = MAX_TAU_RATIO * (float(np.var(values)) + float(variances.max()))
+    looked = np.r_[0.0, np.geomspace(largest * REML_TOL, largest, TAU_POINTS)]
     _, q = _mean_and_q(values, variances, looked)
     wanted = chi2.ppf(1 - _middles(), groups - 1)
     squared = np.interp(-wanted, -q, looked)  # q falls as tau² grows
@@ -249,14 +255,14 @@ def assumed_interval(value: float, low: float, high: float) -> tuple[float, floa
         return math.nan, math.nan
     spread = math.sqrt(math.log(1 + (ASSUMED_TAU_SD / ASSUMED_TAU) ** 2))
     tau = lognorm.ppf(_middles(), spread, scale=ASSUMED_TAU * math.exp(-(spread**2) / 2))
-    mean = np.full(QUANTILES, value)
+    mean = np.full(TAU_QUANTILES, value)
     below, above = (np.hypot(tau, (end - value) / Z_95) for end in (low, high))
     return max(0.0, _quantile(mean, below, 0.025)), min(1.0, _quantile(mean, above, 0.975))
 
 
 def _middles() -> Float[np.ndarray, " quantiles"]:
     """Shares of a distribution, each in the middle of one of so many equal parts."""
-    return (np.arange(QUANTILES) + 0.5) / QUANTILES
+    return (np.arange(TAU_QUANTILES) + 0.5) / TAU_QUANTILES
 
 
 def _mean_and_q(

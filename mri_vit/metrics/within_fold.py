@@ -20,7 +20,7 @@ from mri_vit.metrics.comparison import Comparison, by_normal_law
 from mri_vit.metrics.discrimination import delong_components
 
 ALPHA = 0.05  # Fisher 1925
-MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
+MAX_PAIRS = 2**20  # looked at together: some arrays of 8 MB
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
 
@@ -187,7 +187,7 @@ def compared_rows(
     patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk less the
     column's.
     """
-    step = max(1, MOST_PAIRS // len(risk))
+    step = max(1, MAX_PAIRS // len(risk))
     for start in range(0, len(risk), step):
         rows = slice(start, start + step)
         days, died = time_days[rows, None], event[rows, None]

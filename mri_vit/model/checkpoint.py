@@ -23,7 +23,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings import source
 
 PICKLED = (".pth", ".pt", ".bin", ".ckpt")
-INSIDE = ("model", "state_dict", "network_weights", "teacher")  # MAE's and DeiT's; Lightning's; nnssl's; DINO's own files
+WEIGHT_KEYS = ("model", "state_dict", "network_weights", "teacher")  # MAE's and DeiT's; Lightning's; nnssl's; DINO's own files
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -65,7 +65,7 @@ def _read(path: Path) -> dict[str, Any]:
             return {key: torch.from_numpy(file[key]) for key in file.files}
     if path.suffix in PICKLED:
         found = torch.load(path, map_location="cpu", weights_only=True)
-        for key in INSIDE:
+        for key in WEIGHT_KEYS:
             if isinstance(found.get(key), dict):
                 return found[key]
         return found

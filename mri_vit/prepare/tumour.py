@@ -30,10 +30,10 @@ from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
-MOST_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
-WHOLE = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
-MOST_OF_BRAIN = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
-LEAST_INSIDE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
+MAX_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
+INTEGER_TOL = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
+MAX_BRAIN_SHARE = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
+MIN_INSIDE_SHARE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
 SCANS = "scans"  # the folder that the program is given: a file per sequence
 
 
@@ -64,19 +64,19 @@ def refuse(
     labels, size_ml = np.unique(mask.array[drawn]), volume_ml(drawn, mask)
     size = f"the tumour mask holds {size_ml:.0f} ml, {size_ml / brain_ml:.0%} of the brain"
     counted = len(labels) < 256 and np.array_equal(labels, np.arange(1, len(labels) + 1))  # in a byte
-    if (len(labels) > MOST_LABELS and not counted) or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > WHOLE):
+    if (len(labels) > MAX_LABELS and not counted) or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > INTEGER_TOL):
         values = f"{len(labels)} values from {labels[0]:g} to {labels[-1]:g}"
         reason = f"{size}, and {values}; expected 0 outside the tumour and whole numbers in it, not a scan or probabilities"
         raise UnusablePatient(reason, file)
-    if size_ml > MOST_OF_BRAIN * brain_ml:
-        reason = f"{size}; expected {MOST_OF_BRAIN:.0%} or less: a tumour, not a scan or the brain"
+    if size_ml > MAX_BRAIN_SHARE * brain_ml:
+        reason = f"{size}; expected {MAX_BRAIN_SHARE:.0%} or less: a tumour, not a scan or the brain"
         raise UnusablePatient(reason, file)
     where = f"expected a mask in the space of the {title(reference)}"
     inside = inside_share(mask, to_grid, brain)
     if inside == 0:
         away_mm = distance_mm(mask, to_grid, brain)
         raise UnusablePatient(f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; {where}", file)
-    if inside < LEAST_INSIDE:
+    if inside < MIN_INSIDE_SHARE:
         raise UnusablePatient(f"only {inside:.0%} of the tumour mask's {size_ml:.0f} ml lie in the prepared brain; {where}", file)
 
 

@@ -15,8 +15,8 @@ from made.jobs import refuse, square_of, visible
 from mri_vit.cli import exit_code
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
-from mri_vit.run import atomic, executors, jobs
 from mri_vit.prepare.patient import faults_of
+from mri_vit.run import atomic, executors, jobs
 from mri_vit.run.jobs import Done, Lost, Task, Workplace
 from mri_vit.settings import file as study_file
 from mri_vit.settings.sections import Executor
