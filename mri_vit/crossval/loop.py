@@ -146,7 +146,7 @@ def parts(
     """(train, tune, test) of the fold whose test visits are `ids`."""
     held_out = set(ids)
     rest = [p for p in patients if p.id not in held_out]
-    train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
+    train, tune = tuning_split(rest, study.endpoints, study.train.val_fraction, seed)
     return train, tune, [p for p in patients if p.id in held_out]
 
 

@@ -155,12 +155,12 @@ SHOWN_PATIENTS = 3  # patients that a message names
 def synthetic_note(patients: Sequence[Patient], study: Study) -> dict[str, str]:
     """What the notes of a run on these prepared patients say of synthetic ones; nothing where all are real.
 
-    All are where the study says what was planted (`report.planted`), whoever made the cohort; and where every id is one of the
-    built-in cohort, because another program that saves the scans again drops their mark.
+    All are where the study says which effects were simulated (`report.expected_verdicts`), whoever made the cohort; and where
+    every id is one of the built-in cohort, because another program that saves the scans again drops their mark.
     """
     subjects = {patient.subject for patient in patients}
     marked = {patient.subject for patient in patients if nifti.SYNTHETIC in _notes(study.prepared / patient.id)}
-    count = len(subjects if study.report.planted or made_up(patient.id for patient in patients) else marked)
+    count = len(subjects if study.report.expected_verdicts or made_up(patient.id for patient in patients) else marked)
     return {SYNTHETIC_NOTE: f"{count} of {len(subjects)} patients are synthetic"} if count else {}
 
 

@@ -108,7 +108,7 @@ def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
 
     A tumour is segmented only where scans are cut around it: no other prediction needs one.
     """
-    tumour_command = past.prepare.tumour_command if past.prepare.around_tumour_mm is not None else ()
+    tumour_command = past.prepare.tumour_command if past.prepare.tumour_crop_margin_mm is not None else ()
     return past.model_copy(
         update={
             "cohort": source.resolve(),

@@ -136,8 +136,8 @@ def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Itera
             needed = [name for name in empty if name in study.prepare.needs]
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.around_tumour_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in mine:
-            said = "no tumour mask, around which prepare.around_tumour_mm keeps the scans; the patient will be excluded"
+        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in mine:
+            said = "no tumour mask, around which prepare.tumour_crop_margin_mm keeps the scans; the patient will be excluded"
             patients["excluded", said].append(p.id)
         faults = {name: seen[file].fault for name, file in mine.items() if seen[file].fault}
         if (

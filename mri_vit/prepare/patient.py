@@ -90,11 +90,13 @@ def _input_files(patient: Patient, channels: Sequence[str], settings: Prepare) -
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(settings.needs)} are needed")
     if patient.brain_mask and settings.brain in ("auto", "mask"):
         paths["brain_mask"] = patient.brain_mask
-    if settings.around_tumour_mm is not None:
+    if settings.tumour_crop_margin_mm is not None:
         if patient.tumour_mask:
             paths["tumour_mask"] = patient.tumour_mask
         elif not settings.tumour_command:
-            raise UnusablePatient("no tumour mask; prepare.around_tumour_mm needs one, or prepare.tumour_command, which makes it")
+            raise UnusablePatient(
+                "no tumour mask; prepare.tumour_crop_margin_mm needs one, or prepare.tumour_command, which makes it"
+            )
     return paths
 
 
@@ -124,9 +126,9 @@ def _build(
 
     volume, inside = on_grid(scans, channels, reference, brains, from_grid, grid, log)
     kept = (volume, inside)
-    if settings.around_tumour_mm is not None:
+    if settings.tumour_crop_margin_mm is not None:
         drawn = patient.tumour_mask or folder / files.TUMOUR
-        kept = tumour.around(drawn, volume, inside, settings.around_tumour_mm, from_grid[reference], grid, reference, log)
+        kept = tumour.around(drawn, volume, inside, settings.tumour_crop_margin_mm, from_grid[reference], grid, reference, log)
     tokens.save(tokens.from_volume(*kept, grid, record["config_sha256"], channels), folder / files.TOKENS)
 
     of_scans = {

@@ -97,7 +97,9 @@ def around(
     cannot be read, and as `refuse` does.
     """
     if not mask.exists():
-        raise UnusablePatient("prepare.tumour_command found no tumour, around which prepare.around_tumour_mm keeps the scans")
+        raise UnusablePatient(
+            "prepare.tumour_command found no tumour, around which prepare.tumour_crop_margin_mm keeps the scans"
+        )
     drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
     refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
     tumour = _drawn(drawn, from_grid, grid)

@@ -44,7 +44,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setattr(late_fusion, "FEWEST", request.param)
         study = make_tiny(tmp_path_factory.mktemp("run"))
         deep = Comparator(name="deep", model={"depth": 3}, train={"seeds": 2, "epochs": 1})
-        learning = study.train.model_copy(update={"tune_fraction": 0.4, "epochs": 1})
+        learning = study.train.model_copy(update={"val_fraction": 0.4, "epochs": 1})
         changed = {"fused": True, "comparators": (deep,), "controls": Controls(models=ASKED_CONTROLS), "train": learning}
         study = study.model_copy(update=changed)
         patients = [

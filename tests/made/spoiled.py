@@ -521,7 +521,7 @@ def resumed_otherwise(desk: Desk) -> list[object]:
     """A run whose folds were made with another learning rate."""
     with run_folder.claimed(study_file.load(desk.study)) as run:
         (run / "folds.json").write_text("{}")
-    return ["prepare", desk.study, "--train.rate", "0.1"]
+    return ["prepare", desk.study, "--train.learning_rate", "0.1"]
 
 
 def resumed_with_others(desk: Desk) -> list[object]:
@@ -536,7 +536,7 @@ def resumed_with_others(desk: Desk) -> list[object]:
 
 
 def devices(count: int) -> Make:
-    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch", count]
+    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch_size", count]
 
 
 def settings(old: str, new: str) -> Make:
@@ -564,7 +564,7 @@ def raising(error: BaseException) -> Make:
 
     def make(desk: Desk) -> Callable[[], None]:
         def run() -> None:
-            with naming_lack(desk.folder, lambda: 400_000_000, "a smaller train.batch"):
+            with naming_lack(desk.folder, lambda: 400_000_000, "a smaller train.batch_size"):
                 raise error
 
         return run

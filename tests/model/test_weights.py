@@ -80,6 +80,15 @@ def test_an_encoders_file_gives_back_its_weights_and_tells_what_they_are(tmp_pat
     assert header["taught"] == label_exposed(tmp_path / "e.safetensors") == ["c"]
 
 
+def test_an_encoder_of_an_older_version_is_read_under_the_present_names_of_its_settings(tmp_path: Path):
+    net = made(0)
+    old = header(net, []) | {"pretrain": {"method": "mae", "rate": 0.002, "batch": 7}, "train": {"clip": 2.0, "warmup": 0.1}}
+    save_encoder(net.encoder, old, tmp_path / "e.safetensors")
+    _, known = load_encoder(tmp_path / "e.safetensors")
+    assert known["pretrain"] == {"method": "mae", "learning_rate": 0.002, "batch_size": 7}
+    assert known["train"] == {"grad_clip_norm": 2.0, "warmup": 0.1}
+
+
 def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_path):
     first, second = made(1), made(2)
     heads = first.head["mgmt"].weight.detach().clone()  # type: ignore[operator]

@@ -478,9 +478,9 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
-    found = prepare_patient(made, study_in(tmp_path / "found", tumour_command=(*words, "some"), around_tumour_mm=12.0))
+    found = prepare_patient(made, study_in(tmp_path / "found", tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0))
     named = replace(made, tumour_mask=found / files.TUMOUR)
-    cut = prepare_patient(named, study := study_in(tmp_path / "named", around_tumour_mm=12.0))
+    cut = prepare_patient(named, study := study_in(tmp_path / "named", tumour_crop_margin_mm=12.0))
     whole = prepare_patient(named, study_in(tmp_path / "whole"))
     few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
     np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
@@ -496,14 +496,14 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
 
 
 def test_who_has_no_tumour_is_not_cut_around_one(made: Patient, tmp_path: Path) -> None:
-    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.around_tumour_mm needs one"):
-        prepare_patient(made, study_in(tmp_path, around_tumour_mm=12.0))
+    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.tumour_crop_margin_mm needs one"):
+        prepare_patient(made, study_in(tmp_path, tumour_crop_margin_mm=12.0))
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}", "none")
     with pytest.raises(UnusablePatient, match="found no tumour, around which"):
-        prepare_patient(made, study_in(tmp_path, tumour_command=words, around_tumour_mm=12.0))
-    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, around_tumour_mm=12.0))
+        prepare_patient(made, study_in(tmp_path, tumour_command=words, tumour_crop_margin_mm=12.0))
+    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, tumour_crop_margin_mm=12.0))
 
 
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

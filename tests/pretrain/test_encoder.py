@@ -162,7 +162,7 @@ def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_i
     assert {path.name for path in tmp_path.glob("encoder*")} == {"encoder.csv", "encoder.safetensors"}
     assert pretrained(study, patients, file, 0).model.weights == file
     longer = study.model_copy(update={"pretrain": Pretrain(method="mae", epochs=3)})
-    duller = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
+    duller = study.model_copy(update={"train": study.train.model_copy(update={"intensity_jitter": 0.0})})
     for asked, others, seed, what in (
         (longer, patients, 0, "pretrain"),
         (duller, patients, 0, "train"),

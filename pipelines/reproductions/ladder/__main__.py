@@ -122,7 +122,7 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     return [
         f"A random order of the patients with a label was drawn once; each size is the first so many of it, and was divided into "
         f"{train.folds} folds, the same for every model.{several}",
-        f"A network has a head for each marker, and chooses its epoch on {percent(train.tune_fraction)} of a training fold; of "
+        f"A network has a head for each marker, and chooses its epoch on {percent(train.val_fraction)} of a training fold; of "
         "the first-order MLP each marker has its own, which chooses its penalty there.",
         *over_sizes.recipes(whole, names, VIT),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",

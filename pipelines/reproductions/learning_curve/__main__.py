@@ -142,7 +142,7 @@ def facts(seeds: Sequence[int]) -> list[str]:
     return [
         f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
         f"the brightness of a rim of {small_tumours.RIM_MM:g} mm alone.",
-        f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
+        f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.val_fraction:.0%} of a "
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),
