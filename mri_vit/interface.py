@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
@@ -199,7 +199,6 @@ class FinishedRun:
             The run's network is no Vision Transformer, or has no block; or as for `predict`.
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
-        from mri_vit.data import run_cohort
         from mri_vit.explain import map_jobs
         from mri_vit.prepare import patient as preparing
 

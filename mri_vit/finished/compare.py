@@ -32,16 +32,15 @@ from mri_vit.finished.comparison import (
 from mri_vit.finished.paired_runs import Opened, Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
-from mri_vit.report.numbers import comparators
+from mri_vit.report.numbers import results
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.run import Environment
+from mri_vit.report.schema.metrics import Environment
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, counted, is_defined, listed, title, with_sign
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import refuse_link, write_bytes
+from mri_vit.run import atomic, files
+from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
 from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign
 from mri_vit.run.screen import plain, say
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
@@ -77,7 +76,7 @@ def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     refuse(home)
     both = paired_runs.read_both(a, b, console)
     found = compare(both)
-    with ownership.held(home, ()):
+    with atomic.held(home, ()):
         page = write_comparison(both, found, home)
     _print(found, console)
     say(console, f"comparison: {page}")
@@ -142,7 +141,7 @@ def costs(runs: Runs) -> dict[str, Costs]:
     """The costs of each model of both runs, where both recorded any."""
     found = {}
     for model in (name for name in runs.a.models if name in runs.b.models):
-        a, b = (Cost.model_validate(vars(comparators.costs(opened.run, model))) for opened in (runs.a, runs.b))
+        a, b = (Cost.model_validate(vars(results.costs(opened.run, model))) for opened in (runs.a, runs.b))
         if any(is_defined(getattr(a, name)) and is_defined(getattr(b, name)) for name in Cost.model_fields):
             found[model] = Costs(a=a, b=b)
     return found
@@ -281,7 +280,7 @@ def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
 
 def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
     """The own model, and those other models of a report whose predictions differ; filled where one run is better."""
-    candidates = comparators.shown([model for model in endpoint.models if is_candidate(model)])
+    candidates = results.shown([model for model in endpoint.models if is_candidate(model)])
     shown = {
         model: row
         for model, row in endpoint.models.items()

@@ -18,7 +18,7 @@ from mri_vit import study as stages
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.leakage import sites
 from mri_vit.crossval.loop import Tables, by_patient, stacked, with_truth
-from mri_vit.data import cohort, frozen, predictions, synthetic
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table, remarks
 from mri_vit.errors import IntegrityError, UsageError
@@ -26,13 +26,12 @@ from mri_vit.explain import map_jobs
 from mri_vit.finished import trained_run
 from mri_vit.finished.trained_run import TrainedRun, averaged, mean_of_folds
 from mri_vit.model.weights import image_exposed, label_exposed
-from mri_vit.predictors import regressions
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors import patient_tables, regressions
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.predictors.slices import slices_table
-from mri_vit.prepare import cohort as preparing
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded, without_excluded
 from mri_vit.report import assembly
 from mri_vit.report.reading.run import read_run
 from mri_vit.run import files, integrity
@@ -50,7 +49,7 @@ KEPT_NOTES = ("clinical_columns", "clinical_withheld")
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, remarks on the others
 # A value away from 0.5 would be no fault either: a permutation of few labels is rarely unrelated to the true ones.
 NO_LEAK = "not tested here: its labels were permuted among the run's own patients, so other patients have nothing to recover"
-OF_SCANS = {VOLUME: regressions.volume_table, INTENSITY: intensity_table, SLICES: slices_table}
+OF_SCANS = {VOLUME: patient_tables.volume_table, INTENSITY: intensity_table, SLICES: slices_table}
 
 
 def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_synthetic: bool = False) -> Excluded:
@@ -71,20 +70,20 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
     study = study_of_other_cohort(run, other, given)
     with run_folder.claimed(study) as folder:
         patients = cohort.of_study(study)
-        real = synthetic.refuse_real(run.folder, patients, allow_synthetic, "--allow-synthetic")
-        patients = frozen.freeze(study, patients, folder)
+        real = run_cohort.refuse_real(run.folder, patients, allow_synthetic, "--allow-synthetic")
+        patients = run_cohort.freeze(study, patients, folder)
         if known := sorted(set().union(*trained_run.exposed_patients(run, patients, label_exposed).values())):
             raise UsageError(
                 f"{study.cohort}: {', '.join(known)} would be no external test: weights that the run {run.folder} started from"
                 " were trained on labels of patients with these ids; leave them out, or rename them if they are other people"
             )
         excluded = stages.prepare(study, patients, folder, console)
-        patients = preparing.without(patients, excluded)
+        patients = without_excluded(patients, excluded)
         if patients:
             trained_run.refuse_own_patients(run, study, patients)
             predicted, notes = tables(run, study, patients, console)
-            if learned := synthetic.of_run(run.folder):
-                notes[synthetic.NOTE] = (
+            if learned := run_cohort.synthetic_clause(run.folder):
+                notes[run_cohort.SYNTHETIC_NOTE] = (
                     f"the run was trained on synthetic patients ({learned}); {len(real)} of the patients judged here are real"
                 )
             _write(run, study, predicted, notes, folder)

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 from rich.console import Console
 
 from mri_vit import study as stages
-from mri_vit.data import cohort, predictions, synthetic
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import OURS, key
+from mri_vit.data.columns import OURS, key
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.finished import predicted_endpoints, predicted_patient, reference, trained_run
 from mri_vit.finished.predicted_endpoints import RunResults, Source
@@ -28,9 +28,8 @@ from mri_vit.importers import dicom
 from mri_vit.importers.collections import LAYOUTS
 from mri_vit.importers.layout import Visit, files_below
 from mri_vit.importers.layout_reader import visits_among
-from mri_vit.prepare import cohort as preparing
-from mri_vit.prepare.cohort import Excluded
-from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import read_json
@@ -46,7 +45,7 @@ RESERVED = {  # names in the output
 }
 STARTED = "training started from external weights ({file}), {licence}"
 OWN_LICENCE = "trained in this study from random weights; the owner of the run sets the terms"
-SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), but this patient is real: {synthetic.NO_FINDING}"
+SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), but this patient is real: {run_cohort.NO_FINDING}"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
 NAMES = "P001_t1ce.nii.gz or t1ce.nii.gz"
 SHOWN = 8  # files that a message names
@@ -94,16 +93,16 @@ def predict(run_home: Path, source: Path, output: Path, workers: int, allowed: A
     study = study_of_new_patients(run.study, source, output, workers)
     with run_folder.claimed(study) as folder:
         new = read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
-        real = synthetic.refuse_real(run.folder, new.patients, allowed.synthetic, "--allow-synthetic")
+        real = run_cohort.refuse_real(run.folder, new.patients, allowed.synthetic, "--allow-synthetic")
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
         excluded = stages.prepare(study, new.patients, folder, console)
-        patients = preparing.without(new.patients, excluded)
+        patients = without_excluded(new.patients, excluded)
         if patients:
             seconds = {"prepare": (time.monotonic() - began) / len(new.patients)}
             excluded += _predicted(run, study, patients, new, real, allowed, seconds, folder, console)
-            write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
+            write_bytes(excluded_table(excluded), folder / files.EXCLUDED)
         for row in excluded:
             predicted_patient.forget(home_of(row["patient"], folder))
     return excluded
@@ -147,7 +146,7 @@ def _predicted(
         raise UsageError(f"{run.folder}: no fold has {files.WEIGHTS}; the networks of a run are needed to predict")
     overlaps = trained_run.overlap(run, study, patients, console)
     excluded = [] if allowed.known else trained_run.refused_patients(run, study, overlaps, console)
-    patients = preparing.without(patients, excluded)
+    patients = without_excluded(patients, excluded)
     metrics, verdicts = predicted_endpoints.reported_verdicts(run.folder)
     with progress(console) as bar:
         total = len(run.networks)
@@ -210,7 +209,7 @@ def _facts(run: TrainedRun, verdicts: Source) -> RunFacts:
         beginning=beginning,
         licence=licence,
         versions=read_json(home / files.ENVIRONMENT, ("versions",))["versions"],
-        synthetic=synthetic.of_run(home) or None,
+        synthetic=run_cohort.synthetic_clause(home) or None,
     )
 
 
@@ -376,7 +375,7 @@ def _converted(source: Path, patient: str, output: Path, say: Callable[[str], No
 def _refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is absent, or holds only converted scans."""
     atomic.refuse_link(folder)
-    if foreign := [name for name in ownership.entries(folder) if name != "dicom"]:
+    if foreign := [name for name in atomic.entries(folder) if name != "dicom"]:
         raise UsageError(f"{folder} holds {foreign[0]}, which is no converted scan; it is left unchanged: choose another output")
 
 

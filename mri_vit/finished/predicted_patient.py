@@ -44,11 +44,11 @@ from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.model import network
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
+from mri_vit.report import verdicts
 from mri_vit.report.pages import page_pictures, patient_pages
-from mri_vit.report.reading.maps import Map
-from mri_vit.report.schema.maps import MapEvaluation
-from mri_vit.report.schema.run import Step
-from mri_vit.report.verdicts import maps as map_verdicts
+from mri_vit.report.reading.run_files import Map
+from mri_vit.report.schema.metrics import Step
+from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
@@ -269,7 +269,7 @@ def _write_maps(
         record = parse(MapRecord, read_json(file))
     maps = []
     for entry in record.maps:
-        verdicts = tuple(row for row in map_verdicts.of_map(entry.method, entry.endpoint, scored) if row.endpoint in shown)
+        judged = tuple(row for row in verdicts.map_verdicts(entry.method, entry.endpoint, scored) if row.endpoint in shown)
         maps.append(
             ShownMap(
                 method=entry.method,
@@ -286,8 +286,8 @@ def _write_maps(
                 peak_mm=(entry.peak_mm[0], entry.peak_mm[1], entry.peak_mm[2]),
                 cls_share=entry.cls_share,  # type: ignore[arg-type]  # None is read as undefined
                 by_scan=entry.by_scan,
-                kind=verdicts[0].kind if verdicts else "undefined",
-                verdicts=verdicts,
+                kind=judged[0].kind if judged else "undefined",
+                verdicts=judged,
             )
         )
     return Maps(
@@ -297,7 +297,7 @@ def _write_maps(
         mask=f"{files.MAPS}/{record.mask}",
         tumour=record.tumour,
         evidence_by_scan=record.score_by_scan,
-        maps=tuple(sorted(maps, key=lambda shown: map_verdicts.ORDER.index(shown.kind))),
+        maps=tuple(sorted(maps, key=lambda shown: verdicts.MAP_ORDER.index(shown.kind))),
     )
 
 

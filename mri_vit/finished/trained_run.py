@@ -20,13 +20,13 @@ from mri_vit.crossval import folds
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import Tables, fold_seed, parts, stacked
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import UsageError
 from mri_vit.finished.prediction_document import Known
 from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors.network import Neural
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files, folder
 from mri_vit.run.integrity import as_written, read_json
@@ -47,7 +47,7 @@ class TrainedRun:
     @cached_property
     def patients(self) -> list[Patient]:
         """The patients of its folds."""
-        return frozen.included(self.study, self.folder)
+        return run_cohort.included(self.study, self.folder)
 
     @cached_property
     def subjects(self) -> set[str]:

@@ -21,35 +21,23 @@ from mri_vit.data.cohort import visit_id
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
-from mri_vit.report import assembly
+from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
 from mri_vit.report.reading.run import OWN, Run, read_run, run_from_tables
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.maps import AnyMethod, MapEvaluation, MapResult
+from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics, dumps
-from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.verdicts.maps import is_finding
-from mri_vit.report.words import (
-    added_value,
-    caveats,
-    checklists,
-    endpoint_results,
-    map_sentences,
-    methods_section,
-    notation,
-    patients,
-    run_facts,
-)
+from mri_vit.report.schema.patients import MapEvaluation, MapResult
+from mri_vit.report.verdicts import is_finding
+from mri_vit.report.words import caveats, checklists, endpoint_results, map_sentences, methods_section, notation, run_facts
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.run import files, integrity, ownership
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run import atomic, files, integrity
+from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign, refuse_links
 from mri_vit.run.screen import plain, say
 from mri_vit.settings import sequences
 from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.sections import AnyMethod
 
 MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
 RECORD = files.METRICS
@@ -92,7 +80,7 @@ def report_table(
     """
     refuse_folder(output)
     run = run_from_tables(scores, people, output, subgroups)
-    with ownership.held(output, FOLDERS):
+    with atomic.held(output, FOLDERS):
         written = write_report(run, output, None if pages else MOST_PAGES)
     print_results(written, console)
     return written.page
@@ -161,13 +149,13 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     environment.filters.update({function.__name__: function for function in filters})
     environment.filters.update(
         p=notation.p_value,
-        ratio=added_value.of_ratio,
-        column=added_value.label,
-        change=added_value.of_gain,
+        ratio=caveats.hazard_ratio_in_words,
+        column=caveats.covariate_label,
+        change=caveats.gain_of_c,
         sequence=sequences.title,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
-        short_truth=patients.short_label,
+        short_truth=run_facts.short_label,
     )
     environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
     environment.globals.update(
@@ -186,9 +174,9 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         terms=caveats.GLOSSARY,
         visit_id=visit_id,
         is_finding=is_finding,
-        table1_heads=patients.table1_heads,
-        table1_lines=patients.table1_lines,
-        table1_caption=patients.table1_caption,
+        table1_heads=run_facts.table1_heads,
+        table1_lines=run_facts.table1_lines,
+        table1_caption=run_facts.table1_caption,
     )
     return environment
 
@@ -268,7 +256,7 @@ def result_rows(metrics: Metrics) -> list[ResultRow]:
 
 
 def _result_row(name: str, model: str, result: BinaryResult | SurvivalResult) -> ResultRow:
-    text = notation.judged(result) if notation.is_defined(result.estimate.value) else "undefined"
+    text = notation.judged(result) if notation.is_defined(result.judged.value) else "undefined"
     return ResultRow(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 
 
@@ -305,7 +293,7 @@ def _map_verdicts(scored: MapEvaluation) -> list[str]:
     """A line per endpoint on its best map, or why there is none."""
     sentences = []
     for name, endpoint in scored.endpoints.items():
-        head, best = f"Maps of {notation.title(name)}", map_verdict.best(endpoint)
+        head, best = f"Maps of {notation.title(name)}", verdicts.best_method(endpoint)
         chosen = [(method, result) for method, result in endpoint.methods.items() if method == best]
         if endpoint.no_finding:
             sentences.append(f"{head}: {endpoint.no_finding}")
@@ -321,6 +309,6 @@ def _none_passes(methods: Mapping[AnyMethod, MapResult]) -> str:
     """Maps that could not be judged, or the number of each verdict."""
     kinds = Counter(result.verdict_kind for result in methods.values())
     if set(kinds) == {"undefined"}:
-        return f"not judged: fewer than {map_verdict.FEWEST} patients could be scored"
-    counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in map_verdict.ORDER if kinds[kind])
+        return f"not judged: fewer than {verdicts.FEWEST_SCORED} patients could be scored"
+    counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in verdicts.MAP_ORDER if kinds[kind])
     return f"none of {len(methods)} passes its checks ({counts})"

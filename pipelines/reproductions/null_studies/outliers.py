@@ -25,7 +25,7 @@ from mri_vit import study as stages
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.finished import reference, trained_run
-from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare import patient
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
@@ -78,7 +78,7 @@ def prepared(study: Study, kind: str, rows: Sequence[dict[str, object]], folder:
     study = study.model_copy(update={"cohort": table, "output": folder / "runs" / kind})
     patients = cohort.read(table, (), study.prepare.needs, study.channels)
     with claimed(study) as home:
-        return preparing.without(patients, stages.prepare(study, patients, home, console))
+        return patient.without_excluded(patients, stages.prepare(study, patients, home, console))
 
 
 def changed(patient: Patient, name: str, change: Change, folder: Path) -> dict[str, object]:
