@@ -42,9 +42,8 @@ from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
 from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.style import GREY, INK, VERMILLION
 
 SETTINGS_SHOWN = 6  # settings on the terminal; the page has all

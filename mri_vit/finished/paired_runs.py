@@ -19,8 +19,8 @@ from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read_run
 from mri_vit.run import files, integrity
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Endpoint
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # label columns, by kind
 

@@ -35,7 +35,7 @@ from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NO_CANDIDATES
 from mri_vit.settings.sections import AnyMethod
 
@@ -152,7 +152,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         ratio=caveats.hazard_ratio_in_words,
         column=caveats.covariate_label,
         change=caveats.gain_of_c,
-        sequence=sequences.title,
+        sequence=recipe.title,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,
