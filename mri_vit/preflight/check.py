@@ -20,7 +20,7 @@ from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import labels, scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Needs, Severity
-from mri_vit.preflight.scans import FileInfo
+from mri_vit.preflight.scans import Seen
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
 from mri_vit.settings.recipe import CLINICAL
@@ -39,7 +39,7 @@ def check(study: Study) -> Check:
     began = time.perf_counter()
     table = cohort.examine(study.cohort, study.endpoints, study.prepare.needs, study.channels)
     found = [*_of_table(table), *_of_decisions(study, table)]
-    seen = scans.inspect(file for p in table.patients for file in _files(p, study).values())
+    seen = scans.look(file for p in table.patients for file in _files(p, study).values())
     found += _of_files(study, table, seen)
     found += _of_copies(study, _without_excluded(table.patients, found), seen)
     kept = _without_excluded(table.patients, found)
@@ -48,9 +48,9 @@ def check(study: Study) -> Check:
     splits, wrong = _splits(study, table.patients, kept)
     found += wrong
     counted = kept if splits else table.patients
-    of_labels = check.count_labels(counted, study.endpoints, splits)
+    of_labels = labels.count(counted, study.endpoints, splits)
     found += labels.fold_findings(counted, of_labels, splits, study.train)
-    found += check.plausibility_findings(table.patients, study.endpoints, _of_the_table(covariates, table))
+    found += labels.plausibility_findings(table.patients, study.endpoints, _of_the_table(covariates, table))
     needs = None
     if not (_plain(study) and any(one.severity == "refused" for one in found)):
         needs, wrong = _networks(study, table.patients, kept, splits, scans.usual_voxels(seen))
@@ -125,7 +125,7 @@ def _files(patient: Patient, study: Study) -> dict[str, Path]:
     return {name: file for name, file in (patient.scans | masks).items() if file}
 
 
-def _of_files(study: Study, table: Examined, seen: Mapping[Path, FileInfo]) -> Iterator[Finding]:
+def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Iterator[Finding]:
     """Scans that a patient lacks, and files that are not as they should be; equal faults together."""
     patients: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     files: dict[tuple[Severity, str], list[str]] = defaultdict(list)
@@ -165,7 +165,7 @@ def _relative(file: Path, study: Study) -> str:
     return printable(shown(os.path.relpath(file, os.path.realpath(study.cohort.parent))))
 
 
-def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, FileInfo]) -> Iterator[Finding]:
+def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, Seen]) -> Iterator[Finding]:
     """One scan of two patients or visits, which would sit on both sides of a fold; or of one patient under two columns."""
     names: dict[Path, list[tuple[Patient, str]]] = defaultdict(list)
     for p in patients:

@@ -26,7 +26,7 @@ from mri_vit.data import nifti, volume
 from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient
-from mri_vit.preflight.scans import follows
+from mri_vit.preflight.labels import follows
 from mri_vit.run.integrity import sha256
 from mri_vit.settings import source
 from mri_vit.settings.recipe import title

@@ -31,7 +31,7 @@ from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import map_figures
 from mri_vit.report.figures import map_figures as figures
 from mri_vit.report.numbers import maps
-from mri_vit.report.pages import report_files, terminal
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
@@ -459,10 +459,10 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):
     few = measured(made(4))
-    heads = [line.partition(": ") for line in terminal._map_verdicts(completed(MapEvaluation, few))]
+    heads = [line.partition(": ") for line in report_files._map_verdicts(completed(MapEvaluation, few))]
     assert heads[0] == ("Maps of MGMT promoter methylation", ": ", "not judged: fewer than 5 patients could be scored")
     mixed = measured(made(shuffled=0.1, folds=0.1))  # gradient attention moves, but networks of true labels differ as much
-    assert terminal._map_verdicts(completed(MapEvaluation, mixed))[0].endswith(
+    assert report_files._map_verdicts(completed(MapEvaluation, mixed))[0].endswith(
         "none of 2 passes its checks (1 not settled, 1 fails a check)"
     )
 
