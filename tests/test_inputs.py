@@ -192,7 +192,7 @@ ROWS = [
     Row(93, "1, 001 and 0001", 0, "the ids 0001, 001, 1 differ only in form", made.ids_of_one_form),
     Row(94, "BIDS with acq-postgd alone", 0, "t1 0, t1ce 1, t2 1", made.bids_t1w("_acq-postgd")),
     Row(94, "BIDS with ce-none", 0, "t1 1, t1ce 1, t2 1", made.bids_t1w("_ce-none", "_acq-post")),
-    Row(94, "BIDS with labels that disagree", 3, "does not say whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
+    Row(94, "BIDS with labels that disagree", 3, "does not show whether it is T1 or T1ce", made.bids_t1w("_acq-postgd_ce-none")),
     Row(95, "folders of BraTS beside a table of one's own", 3, r"mgmt 2 0 .*read by the rules of plain",
         made.folders("auto", *BRATS, tables=OWN)),
     Row(95, "and beside other folders", 0, r"3 patients.*mgmt 3 0 .*1 patients \(H1\)",
