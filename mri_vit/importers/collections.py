@@ -35,16 +35,9 @@ def _path(pattern: str) -> re.Pattern[str]:
     return re.compile(rf"(?:^|/){pattern}\.nii(\.gz)?$")
 
 
-FILES = (*CHANNELS, "brain_mask", "tumour_mask")
 RULES = {
-    **{
-        "sex": layout.SEX,
-        "age": layout.age,
-        "mgmt": layout.METHYLATION,
-        "pten": layout.MUTATION,
-        "tertp": layout.MUTATION,
-        "idh": layout.MUTATION,
-    },
+    **{"sex": layout.SEX, "age": layout.age, "mgmt": layout.METHYLATION},
+    **dict.fromkeys(("pten", "tertp", "idh"), layout.MUTATION),
     **{"site": layout.text, SAME_AS: layout.text, "os_days": layout.days(), "os_event": event},
 }
 WITH_CUT_OFF = ("mgmt", "pten", "tertp")  # may be an assay's number, with the cut-off in the column's name
@@ -52,7 +45,7 @@ COLUMNS = (
     *(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items()),
     *(Column(name, (), layout.above_cut_off, like=re.compile(rf"(?i)\W*{name}.*cut[-_ ]?off.*\d.*")) for name in WITH_CUT_OFF),
 )
-SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}
+SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in (*CHANNELS, "brain_mask", "tumour_mask")}
 
 PLAIN = Layout(
     name="plain",
@@ -75,8 +68,7 @@ PLAIN = Layout(
 )
 
 
-# BraTS 2020: `BraTS20_Training_001_t1ce.nii.gz`, and survival_info.csv with days, of which `ALIVE (361 days later)` is a
-# censoring.
+# BraTS 2020: `BraTS20_Training_001_t1ce.nii.gz`, and survival_info.csv with days; `ALIVE (361 days later)` is a censoring.
 #
 # Source: the challenge's survival_info.csv as public code reads it: Brats20ID, Age, Survival_days, Extent_of_Resection.
 BRATS2020_SURVIVAL = Layout(
@@ -134,7 +126,6 @@ BRATS2023 = Layout(
 # scans are DICOM; converted ones are read as `00000/00000_t1ce.nii.gz`, `00000/T1wCE.nii.gz`.
 BLANK_IMAGES = "known bad: the challenge's data page names it as one with blank images of a sequence"
 
-
 RSNA_MICCAI = Layout(
     name="rsna_miccai",
     example="train_labels.csv with BraTS21ID and MGMT_value, or 00000/T1wCE.nii.gz",
@@ -154,8 +145,7 @@ RSNA_MICCAI = Layout(
 )
 
 
-# UCSF-PDGM: `UCSF-PDGM-0004_T1c.nii.gz` and UCSF-PDGM-metadata_v2.csv or later; images have ids of four digits, the table of
-# three.
+# UCSF-PDGM: `UCSF-PDGM-0004_T1c.nii.gz` and UCSF-PDGM-metadata_v2.csv or later, whose ids have three digits.
 #
 # Source: Calabrese et al. 2022, doi:10.1148/ryai.220058, and TCIA's pages, doi:10.7937/tcia.bdgf-8v37. OS is in days. Six of the
 # 501 are second visits: TCIA renamed them in version 3 (0138 is 0429_FU003d, three days later); in the table of version 2, sex,
@@ -207,8 +197,7 @@ UCSF_PDGM = Layout(
 )
 
 
-# UPENN-GBM: `UPENN-GBM-00001_11_T1GD.nii.gz` and UPENN-GBM_clinical_info; `_11` is the first visit, `_21` the one at
-# recurrence.
+# UPENN-GBM: `UPENN-GBM-00001_11_T1GD.nii.gz` and UPENN-GBM_clinical_info; `_11` is the first visit, `_21` that at recurrence.
 #
 # Source: Bakas et al. 2022, doi:10.1038/s41597-022-01560-7, and its table v2.1. Survival counts from the surgery of the row's own
 # visit: of the 41 patients with both, the first row's survival less the second's is the time between them to within 9 days before
@@ -411,9 +400,7 @@ NNUNET = Layout(
 # other or hold a word that may be an agent's, and so is a visit with several runs of a sequence: which one is meant is not
 # guessed. pybids would add nothing to the pattern.
 BIDS_AGENT = re.compile(r"_ce-([A-Za-z0-9]+)")
-BIDS_FREE_TEXT = re.compile(
-    r"_(?:acq|desc|rec|label)-([A-Za-z0-9]+)"
-)  # labels of free text; ses- and run- do not describe a scan
+BIDS_FREE_TEXT = re.compile(r"_(?:acq|desc|rec|label)-([A-Za-z0-9]+)")  # ses- and run- do not describe a scan
 # Of an agent within a label, which can hold no signs between words: post3d, fsgd, 1mmpost. What is glued to it is not known.
 BIDS_GLUED_AGENT = re.compile(
     r"(?i)post(?!op|rt|foss|rad|chem|proc|er|ur|\d*(?:mo|wk|week|day))|gd|gad|contrast|kontrast|(?<![a-z])km|km(?![a-z])"
