@@ -157,8 +157,8 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
             needed = any(name in study.prepare.needs for name in empty)
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.around_tumour_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in own:
-            words = "no tumour mask, which prepare.around_tumour_mm needs; the patient will be excluded"
+        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in own:
+            words = "no tumour mask, which prepare.tumour_crop_margin_mm needs; the patient will be excluded"
             patients["excluded", words].append(p.id)
         faults = {name: info[file].fault for name, file in own.items() if info[file].fault}
         if {"brain_mask", reference} <= own.keys():
