@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mri_vit.data import cohort, spellings
+from mri_vit.data import cohort, columns
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import NO_AGE, NO_RULE, LeftOut, Reading, SourceContents, Visit
 from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
@@ -167,7 +167,7 @@ def merge(contents: SourceContents) -> Imported:
 def with_ids_of_scans(contents: SourceContents) -> SourceContents:
     """The same with the scans' ids and sessions in the readings, where these differ only in form and no other could be meant."""
     scanned, tabled = _scanned(contents), _tabled(contents)
-    patients = spellings.unambiguous(tabled, spellings.counterparts(tabled, scanned))
+    patients = columns.unambiguous(tabled, columns.counterparts(tabled, scanned))
     readings = [
         replace(r, patient=patients[r.patient], rule=f"{r.rule}; the table's id is {r.patient}") if r.patient in patients else r
         for r in contents.readings
@@ -177,8 +177,8 @@ def with_ids_of_scans(contents: SourceContents) -> SourceContents:
         visits.setdefault(reading.patient, {})[reading.session] = None
     sessions = {}
     for patient, names in visits.items():
-        pairs = spellings.counterparts(names, [v.session for v in contents.visits if v.patient == patient])
-        sessions |= {(patient, name): other for name, other in spellings.unambiguous(names, pairs).items()}
+        pairs = columns.counterparts(names, [v.session for v in contents.visits if v.patient == patient])
+        sessions |= {(patient, name): other for name, other in columns.unambiguous(names, pairs).items()}
     renamed = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
     counts = ((patients, "ids"), (sessions, "visits"))
     notes = [f"{what} of the table joined to those of the scans in another form: {len(pairs)}" for pairs, what in counts if pairs]
@@ -201,7 +201,7 @@ def _check_overlap(contents: SourceContents) -> None:
         return
     tables = ", ".join(dict.fromkeys(r.file.name for r in contents.readings))
     lost = f"{tables}: of {len(tabled)} patients none is among the {len(scanned)} with scans, and every label would be lost"
-    pairs = spellings.counterparts(tabled, scanned)
+    pairs = columns.counterparts(tabled, scanned)
     example = f"{next(iter(tabled))} is in the table, {next(iter(scanned))} among the scans"
     similar = other_forms(tabled, pairs) if pairs else example
     raise UsageError(f"{lost}; {similar}; expected the ids of the scans (to import the scans alone, move the table away)")
@@ -209,15 +209,15 @@ def _check_overlap(contents: SourceContents) -> None:
 
 def other_forms(tabled: Collection[str], pairs: Mapping[str, Sequence[str]]) -> str:
     """How many ids of a table are among the scans in another form, with an example and the option that joins them."""
-    joined = len(spellings.unambiguous(tabled, pairs))
+    joined = len(columns.unambiguous(tabled, pairs))
     name, (other, *_) = next(iter(pairs.items()))
-    example = f"{name} is in the table, {other} among the scans: {spellings.hint(name, other)}"
+    example = f"{name} is in the table, {other} among the scans: {columns.hint(name, other)}"
     return f"{example} ({len(pairs)} of {len(tabled)} ids of the table; {JOIN_OPTION} joins the {joined} that are unambiguous)"
 
 
 def similar_ids(ids: Iterable[str]) -> Iterator[str]:
     """A warning for each group of a table's ids that differ only in form."""
-    yield from (f"the ids {', '.join(names)} differ only in form: one patient?" for names in spellings.alike(ids))
+    yield from (f"the ids {', '.join(names)} differ only in form: one patient?" for names in columns.alike(ids))
 
 
 def _warnings(
@@ -238,7 +238,7 @@ def _warnings(
         more = f", and so do {len(visits) - 1} more" if len(visits) > 1 else ""
         yield f"{' and '.join(visits[0][:2])} look like visits of one patient{more}: give them a `session`"
     tabled = _tabled(contents)
-    if contents.visits and (pairs := spellings.counterparts(tabled, _scanned(contents))):
+    if contents.visits and (pairs := columns.counterparts(tabled, _scanned(contents))):
         yield other_forms(tabled, pairs)
     unlabelled = [patient for patient in dict.fromkeys(v.patient for v in contents.visits) if patient not in tabled]
     if tabled and unlabelled:
@@ -252,7 +252,7 @@ def _warnings(
 def _without_scans(contents: SourceContents, sessions: Mapping[str, list[str]]) -> list[LeftOut]:
     """The patients, and the visits of others, that are in a table and have no scan."""
     known = {left.patient for left in contents.left_out}
-    similar = spellings.counterparts(_tabled(contents), _scanned(contents))
+    similar = columns.counterparts(_tabled(contents), _scanned(contents))
     lost: dict[tuple[str, str], LeftOut] = {}
     for r in contents.readings:
         if r.patient not in sessions:
@@ -260,7 +260,7 @@ def _without_scans(contents: SourceContents, sessions: Mapping[str, list[str]]) 
                 other = "; among these is an id that differs only in form" * (r.patient in similar)
                 lost[r.patient, ""] = LeftOut(r.patient, r.file, f"in the table, but without scans{other}")
         elif r.session and r.session not in sessions[r.patient] and r.value and r.column not in EVENTS:
-            reason = f"visit {r.session} is in the table, but without scans{spellings.elsewhere(r.session, sessions[r.patient])}"
+            reason = f"visit {r.session} is in the table, but without scans{columns.elsewhere(r.session, sessions[r.patient])}"
             lost[r.patient, r.session] = LeftOut(r.patient, r.file, reason)
     return list(lost.values())
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort, sheet, spellings
+from mri_vit.data import cohort, columns, sheet
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import import_cohort, persons
 from mri_vit.importers.import_cohort import CONFLICTS, MARKERS, MASKS, PROVENANCE, relative_path
@@ -390,7 +390,7 @@ def _print_unknown(sources: Sequence[SourceCohort], links: Sequence[Link], conso
     subjects = {source.name: source.subjects for source in sources}
     for why, there in dict.fromkeys((link.why, link.other.cohort) for link in unknown):
         missing = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
-        similar = spellings.counterparts([link.other.patient for link in missing], subjects[there])
+        similar = columns.counterparts([link.other.patient for link in missing], subjects[there])
         example = next((link for link in missing if link.other.patient in similar), missing[0])
         like = f", and {similar[example.other.patient][0]} is: zeros, case or signs lost?" if similar else ""
         detail = f"{example.one.patient} is {example.other.patient}{like}"

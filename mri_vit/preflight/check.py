@@ -19,10 +19,10 @@ import numpy as np
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort, spellings
+from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
+from mri_vit.data.columns import MISSING
 from mri_vit.data.covariates import clinical_columns, examined
-from mri_vit.data.spellings import MISSING
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight import scans
@@ -117,7 +117,7 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     for words, lines in rows.items():
         yield _finding("refused", "table", words, rows=tuple(lines))
     row_of = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
-    for ids in spellings.alike(row_of):
+    for ids in columns.alike(row_of):
         words = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
         yield _finding("noticed", "table", words, rows=tuple(sorted(row_of[name] for name in ids)), patients=tuple(ids))
     for note in table.notes:

@@ -301,7 +301,7 @@ def _are_volumes(headers: Sequence[Header]) -> bool:
 
 
 def _parts(headers: Sequence[Header]) -> list[Series]:
-    """A series as one, or, if slices lie at the same position, by echo, kind of image, b-value and time, if that separates them."""
+    """A series as one, or, if slices share a position, by echo, kind of image, b-value and time, if that separates them."""
     series = _of_all(headers)
     if series.files[0].frames > 1 or _are_apart(series.images):
         return [series]
