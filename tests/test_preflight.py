@@ -14,8 +14,7 @@ from made.inputs import Desk, checked, ended, nifti, sound
 from mri_vit.cli import file_verbs
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight import check, needs, scans
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.schema import Comparator, Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Comparator, Endpoint, Study
 
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
