@@ -27,7 +27,7 @@ from mri_vit.prepare.patient import Excluded, prepare_cohort, without_excluded
 from mri_vit.qc import check as quality
 from mri_vit.qc.check import CheckedCohort
 from mri_vit.report.pages import report_files
-from mri_vit.report.pages.report_files import report_run as report
+from mri_vit.report.pages.terminal import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, progress, say, stop_clocks
