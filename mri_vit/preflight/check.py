@@ -30,9 +30,8 @@ from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fo
 from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import CLINICAL
-from mri_vit.settings.schema import Study, Train
+from mri_vit.settings.schema import Endpoint, Study, Train
 from mri_vit.settings.source import ABSENT, shown
 
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
