@@ -189,8 +189,8 @@ def test_dino_of_a_network_of_volumes_is_counted_by_whole_volumes_and_holds_all_
         figures(pretrain)
         for pretrain in (
             {},
-            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 0},
-            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 4},
+            {"method": "dino", "epochs": 4, "batch_size": 4, "local_crops": 0},
+            {"method": "dino", "epochs": 4, "batch_size": 4, "local_crops": 4},
         )
     )
     assert none.pretraining_seconds == 0

@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnknownCommandErr
 from mri_vit.errors import JobsLeft, MriVitError, UsageError
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
-from mri_vit.settings.keys import keys, question, sections
+from mri_vit.settings.keys import keys, question, renamed, sections
 from mri_vit.settings.source import unusable_name
 
 
@@ -81,6 +81,8 @@ def _unknown_option(error: UnknownOptionError) -> str:
     unknown = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
     name = unknown.lstrip("-")
+    if new := renamed(name.replace("-", "_")):
+        return f"unknown option {unknown}: {name} is now {new}"
     if name in sections() and any(option.startswith(f"--{name}.") for option in known):
         return f"unknown option {unknown}: {name} is a section of the study file; `mri-vit settings {name}` lists its keys"
     if name in {key.name for key in keys()} and f"--{name}" not in known:

@@ -14,7 +14,7 @@ from rich.text import Text
 from mri_vit.cli.arguments import Output
 from mri_vit.errors import UsageError
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import Key, keys, question, sections
+from mri_vit.settings.keys import Key, keys, question, renamed, sections
 from mri_vit.settings.recipe import Comparator
 
 imports = App(
@@ -176,6 +176,8 @@ def find_keys(name: str = "") -> list[Key]:
         if not wanted
         else [key for key in known if key.section == wanted] or [key for key in known if f".{key.name}".endswith(f".{wanted}")]
     )
+    if new := renamed(wanted):
+        raise UsageError(f"unknown key {name}: it is now {new}")
     if not matching:
         answer = question(wanted, [*filter(None, section_titles()), *(key.name for key in known)], "`mri-vit settings` lists all")
         raise UsageError(f"unknown key {name}; {answer}")

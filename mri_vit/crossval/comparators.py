@@ -30,8 +30,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
+    from mri_vit.model.checkpoint import read_2d
     from mri_vit.model.network import Network  # imports torch
-    from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill, licence_of
     from mri_vit.predictors.slices import encoder_2d
     from mri_vit.train.guide import refuse_unguided
@@ -41,7 +41,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
-            if of.train.guided:
+            if of.train.uses_tumour_masks:
                 refuse_unguided(net, patients, of)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)

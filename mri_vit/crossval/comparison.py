@@ -15,7 +15,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.leakage import LEAST_PATIENTS_OF_A_SITE, SITE_PROBE_COLUMNS, probe, sites, suspicious
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
-from mri_vit.data import predictions, sheet, synthetic
+from mri_vit.data import predictions, run_cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
@@ -62,7 +62,11 @@ def run(
         tell(remark)
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
-    notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders) | synthetic.note(patients, study)
+    notes = (
+        {"transductive": _transductive(study, patients, folder)}
+        | _collapsed(encoders)
+        | run_cohort.synthetic_note(patients, study)
+    )
     fused, of_fusion = _fused(study, patients, splits, folder)
     covariates, of_controls = _covariates(study, patients)
     notes |= {f"{CLINICAL}_remarks": "; ".join(odd)} if odd else {}

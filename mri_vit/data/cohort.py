@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.data import sheet
+from mri_vit.data.columns import MISSING, nearest
 from mri_vit.data.sheet import Fault, Row
-from mri_vit.data.spellings import MISSING, nearest
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
-from mri_vit.data import cohort, frozen, tokens
+from mri_vit.data import cohort, run_cohort, tokens
 from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
@@ -30,9 +30,8 @@ from mri_vit.features import foreign, ours, scan
 from mri_vit.features.fitting import Foreign
 from mri_vit.features.scan import Expected
 from mri_vit.run import files, integrity
-from mri_vit.run.atomic import replacing
+from mri_vit.run.atomic import held, replacing
 from mri_vit.run.integrity import as_written, sort_header
-from mri_vit.run.ownership import held
 from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings import source
 from mri_vit.settings.schema import Study
@@ -210,7 +209,7 @@ def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
     """The token file of each of a study's patients, and who is not prepared; of a run without those whom it excluded."""
     run = study.output
     frozen_there = all((run / name).exists() for name in (files.COHORT, files.EXCLUDED))
-    patients = frozen.included(study, run) if frozen_there else cohort.of_study(study)
+    patients = run_cohort.included(study, run) if frozen_there else cohort.of_study(study)
     paths = {patient.id: token_file(study, patient) for patient in patients}
     return {name: path for name, path in paths.items() if path.exists()}, [
         name for name, path in paths.items() if not path.exists()

@@ -44,7 +44,7 @@ from mri_vit.report.pages import patient_drawings, patient_pages
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Step
 from mri_vit.report.words import map_sentences, notation
-from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written
 from mri_vit.settings import sequences
@@ -139,7 +139,7 @@ def refuse_foreign(folder: Path) -> None:
     atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
-    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
+    if atomic.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
         integrity.read_json_or_empty(folder / prediction_document.FILE)
     ):
         raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")

@@ -26,11 +26,12 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.model.checkpoint import Weights2D, read_2d
 from mri_vit.model.encoder import POSITION_STD, Encoder, resize_positions
-from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
+from mri_vit.settings.keys import under_present_names
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.sections import Grid
 
@@ -151,7 +152,7 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with as_written(path):
         header = {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
         _ = [header[key] for key in ("model", "grid", "pretrain", "channels")]
-    return weights, header
+    return weights, under_present_names(header)
 
 
 def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:

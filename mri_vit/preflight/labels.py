@@ -13,7 +13,7 @@ import numpy as np
 
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight.document import Finding, Fold, Labels
 from mri_vit.settings.endpoint import Endpoint

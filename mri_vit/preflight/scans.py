@@ -24,7 +24,7 @@ from jaxtyping import Float
 
 from mri_vit.data import nifti, volume
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient
 from mri_vit.preflight.labels import follows
 from mri_vit.run.integrity import sha256

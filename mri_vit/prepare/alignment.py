@@ -15,9 +15,20 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, resample
+from mri_vit.data.volume import (
+    Box,
+    Volume,
+    bounding_box,
+    box_affine,
+    box_shape,
+    box_within,
+    carry_box,
+    lay_on_whole,
+    resample,
+    widen,
+)
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import box, brain, register
+from mri_vit.prepare import brain, register
 from mri_vit.prepare.prepared import Log
 from mri_vit.settings.sections import Grid
 from mri_vit.settings.sequences import title, titles
@@ -94,7 +105,7 @@ def check_overlap(
     reference: str,
     from_reference: dict[str, np.ndarray],
     mask: Volume,
-    block: box.Box,
+    block: Box,
     log: Log,
 ) -> None:
     """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `OVERLAP` is unusable.
@@ -104,7 +115,7 @@ def check_overlap(
     shares = {}
     for channel, scan in scans.items():
         to_index = np.linalg.inv(scan.affine) @ from_reference[channel] @ mask.affine
-        shares[channel] = 1.0 if _holds(scan, box.carried(block, to_index)) else round(_share(mask, to_index, scan), 4)
+        shares[channel] = 1.0 if _holds(scan, carry_box(block, to_index)) else round(_share(mask, to_index, scan), 4)
         if shares[channel] < OVERLAP:
             held = f"{shares[channel]:.1%} of the {title(reference)}'s brain"
             reason = f"field of view of {channel} holds {held}; expected {OVERLAP:.0%} or more"
@@ -114,7 +125,7 @@ def check_overlap(
     log.add("overlap", f"Every scan covers at least {OVERLAP:.0%} of the brain.", shares=shares)
 
 
-def _holds(scan: Volume, block: box.Box) -> bool:
+def _holds(scan: Volume, block: Box) -> bool:
     """Whether all of a block of voxels is within a scan."""
     return all(part.start >= 0 and part.stop <= n for part, n in zip(block, scan.shape, strict=True))
 
@@ -135,7 +146,7 @@ def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volu
     low, high = np.percentile(values, (TAIL_PERCENT, 100 - TAIL_PERCENT))
     shown = np.zeros(scan.shape, np.float32)
     shown[mask] = (values.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
-    found = register.to_template(box.laid(Volume(shown, scan.affine), whole))
+    found = register.to_template(lay_on_whole(Volume(shown, scan.affine), whole))
     log.add(
         "to_mni",
         f"The MNI152 brain was laid over the skull-stripped {title(name)} by an affine transform, of which the grid takes the"
@@ -169,8 +180,8 @@ def on_grid(
     part = _box(mask, from_grid[reference], grid)
     share = _resampled(mask, from_grid[reference], grid, part)
     _check(share > 0.5, mask, grid, log)
-    tight = box.around(share > 0.5)  # a box turned onto the grid is larger than the brain's
-    part, share = box.within(part, tight), share[tight]
+    tight = bounding_box(share > 0.5)  # a box turned onto the grid is larger than the brain's
+    part, share = box_within(part, tight), share[tight]
     shares, inside = {reference: share}, share > 0.5
     volume = np.zeros((len(channels), grid.edge, grid.edge, grid.edge), np.float16)  # as tokens are stored
     figures: dict[str, Any] = {}
@@ -197,10 +208,10 @@ def on_grid(
     return volume, on_whole
 
 
-def _box(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> box.Box:
+def _box(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Box:
     """The grid's box around the brain."""
     to_index = np.linalg.inv(from_grid @ np.array(grid.affine)) @ mask.affine
-    return box.widened(box.carried(box.around(mask.array > 0), to_index), (0, 0, 0), (grid.edge,) * 3)
+    return widen(carry_box(bounding_box(mask.array > 0), to_index), (0, 0, 0), (grid.edge,) * 3)
 
 
 def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log) -> None:
@@ -218,10 +229,10 @@ def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log
         log.warnings.append(f"{1 - share:.1%} of the brain lies outside the prepared grid")
 
 
-def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: box.Box) -> Float[np.ndarray, "x y z"]:
+def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: Box) -> Float[np.ndarray, "x y z"]:
     """A scan on the grid's box; 0 outside the scan, where the brain's share is 0 as well."""
     soft = register.smoothed(scan, [max(grid.spacing_mm, mm) for mm in scan.spacing_mm])
-    return resample(soft, box.shape_of(part), box.placed(np.array(grid.affine), part), from_grid).array
+    return resample(soft, box_shape(part), box_affine(np.array(grid.affine), part), from_grid).array
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,8 @@ from jaxtyping import Bool, Float, Shaped
 from scipy import ndimage
 
 from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
-from mri_vit.data.volume import Volume, canonical, read_mask, write
+from mri_vit.data.volume import Volume, bounding_box, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import box
 from mri_vit.settings.sections import Prepare
 from mri_vit.settings.sequences import title
 
@@ -152,7 +151,7 @@ def _largest(mask: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
     """The largest connected piece of a mask, its holes filled; a mask of nothing stays so."""
     if not mask.any():
         return mask
-    part = box.around(mask)
+    part = bounding_box(mask)
     pieces, _ = ndimage.label(mask[part])  # pyright: ignore[reportGeneralTypeIssues]
     sizes = np.bincount(pieces.ravel())
     sizes[0] = 0

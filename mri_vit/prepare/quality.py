@@ -1,32 +1,34 @@
-"""Quality: a prepared patient's scans on their way go in; the numbers by which someone, or a limit, judges them come out.
+"""Quality: a prepared patient's scans go in; the numbers and the picture by which someone, or a limit, judges them come out.
 
 How well a scan was taken (signal to noise, ghosts, shading), how much of each part of the MNI152 brain the mask reaches, and
-whether scans are what the table calls them. They stand under "quality" in `patient.json`; rounded, and null where there is
-nothing to tell from.
+whether scans are what the table calls them. The numbers stand under "quality" in `patient.json`; rounded, and null where there
+is nothing to tell from. The picture, qc.png, has three planes of each scan, with the brain's outline.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
 from scipy.linalg import svdvals
 from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import agreement, box, register
+from mri_vit.data.volume import Volume, bounding_box, mean_index, middle_half, resample, widen
+from mri_vit.prepare import agreement, register
 from mri_vit.prepare import brain as brains_of
 from mri_vit.prepare.agreement import Copies
-from mri_vit.prepare.outliers import BY_MAD
+from mri_vit.prepare.bias import MAD_TO_SD, NEGATIVE_SHARE
+from mri_vit.settings.sequences import CHANNELS
 
 QUANTILES = tuple(np.linspace(0.02, 0.98, 25).tolist())  # of a scan in its brain: what its histogram is compared by
 SPARSE_MM = 2.0
-NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 IMAGED = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
 INSIDE = 2  # voxels within the brain's border: its edge is no noise
 OUTSIDE = 2  # voxels around what was imaged: its blur and its ringing are no background
@@ -41,6 +43,17 @@ TAIL = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a
 LEAST_VOXELS = 20  # of an end: fewer say nothing
 DARK = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
 BRIGHT = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
+PANEL = 224  # pixels per plane: one per millimetre of the default grid
+HEADER = 50  # pixels for the title and the line below it
+WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
+BACKGROUND = (16, 16, 20)
+OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
+TEXT = (225, 225, 225)
+PLANES = {  # name: (axis through the plane, letter on its left, letter on its right)
+    "axial": (2, "R", "L"),  # as radiologists look: from the feet, the patient's right on the left
+    "coronal": (1, "R", "L"),
+    "sagittal": (0, "A", "P"),
+}
 
 
 def of_scan(
@@ -147,7 +160,7 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
     """
     if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
         return None
-    part_of = box.halved(box.around(brain))
+    part_of = middle_half(bounding_box(brain))
     part = scan.array[part_of].astype(np.float32)
     deep = np.asarray(binary_erosion(brain[part_of], iterations=INSIDE), bool)
     if deep.sum() < LEAST:
@@ -155,7 +168,7 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
     beside = (
         sum(np.roll(part, step, axis) for axis in range(3) for step in (-1, 1)) / 6
     )  # what rolls over the box's ends is not deep
-    noise = BY_MAD * np.median(np.abs(np.sqrt(6 / 7) * (part - beside)[deep]))
+    noise = MAD_TO_SD * np.median(np.abs(np.sqrt(6 / 7) * (part - beside)[deep]))
     return float(np.median(part[deep]) / max(noise, 1e-6))
 
 
@@ -199,7 +212,7 @@ def core() -> Bool[np.ndarray, "x y z"]:
     """The MNI152 brain without its rim, on the voxels of `register.template`."""
     brain, _ = register.template()
     inside = brain.array > 0
-    part = box.widened(box.around(inside), (1, 1, 1), brain.shape)
+    part = widen(bounding_box(inside), (1, 1, 1), brain.shape)
     found = np.zeros_like(inside)
     found[part] = np.asarray(distance_transform_edt(inside[part], sampling=brain.spacing_mm)) > RIM_MM
     return found
@@ -258,3 +271,52 @@ def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, flo
     values: list[Float[np.ndarray, "n"]] = [copies.scans[scan][deep].clip(*limits) for scan in (bright, other)]
     low, middle, high = np.quantile(values[0] - values[1], (TAIL, 0.5, 1 - TAIL))
     return float(low + high - 2 * middle)
+
+
+def draw_picture(
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    patient: str,
+    caption: str,
+    below: str = "",
+    channels: Sequence[str] = CHANNELS,
+) -> bytes:
+    """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
+    middle = [round(place) for place in mean_index(brain).tolist()]
+    there = [bool(scan.any()) for scan in volume]
+    picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
+    pen = ImageDraw.Draw(picture)
+    small, large = ImageFont.load_default(13), ImageFont.load_default(16)
+    pen.text((8, 6), patient, TEXT, large)
+    pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
+    pen.text((8, 29), below, TEXT, small)
+    for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
+        outline = _edge(_enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127)
+        for column, channel in enumerate(channels):
+            low, high = WINDOW
+            grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
+            shown = np.where(_slice(brain, axis, middle[axis]) & there[column], grey, 0).astype(np.uint8)
+            panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
+            panel[panel.max(axis=2) == 0] = BACKGROUND
+            panel[outline] = OUTLINE
+            x, y = column * PANEL, HEADER + row * PANEL
+            picture.paste(Image.fromarray(panel), (x, y))
+            pen.text((x + 5, y + PANEL // 2), left, TEXT, small, anchor="lm")
+            pen.text((x + PANEL - 5, y + PANEL // 2), right, TEXT, small, anchor="rm")
+            pen.text((x + 5, y + 4), f"{channel} {plane}{'' if there[column] else ': no scan'}", TEXT, small)
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=4)
+    return file.getvalue()
+
+
+def _slice(array: np.ndarray, axis: int, index: int) -> np.ndarray:
+    """A plane as an image: head (in an axial plane the nose) at the top, the patient's right or front at the left."""
+    return np.take(array, index, axis).T[::-1, ::-1]
+
+
+def _enlarged(image: UInt8[np.ndarray, "h w"]) -> UInt8[np.ndarray, "_ _"]:
+    return np.array(Image.fromarray(image).resize((PANEL, PANEL), Image.Resampling.BILINEAR))
+
+
+def _edge(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+    return mask & np.logical_not(binary_erosion(mask))

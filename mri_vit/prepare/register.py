@@ -23,9 +23,8 @@ from scipy.linalg import polar
 from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import LPS, Volume, read, to_itk
+from mri_vit.data.volume import LPS, Volume, bounding_box, carry_box, cut_box, mean_index, read, to_itk, widen
 from mri_vit.errors import MriVitError
-from mri_vit.prepare import box
 
 Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobody can do without
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
@@ -199,7 +198,7 @@ def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], ne
 def around(mask: Volume, margin_mm: float) -> Volume:
     """Where (1) a mask or its surroundings up to a margin are, on a coarse copy of its grid."""
     copy = coarse_copy(mask, FINE_MM)
-    part = box.widened(box.around(copy.array >= 0.5), [math.ceil(margin_mm / mm) for mm in copy.spacing_mm], copy.shape)
+    part = widen(bounding_box(copy.array >= 0.5), [math.ceil(margin_mm / mm) for mm in copy.spacing_mm], copy.shape)
     away_mm = np.asarray(distance_transform_edt(copy.array[part] < 0.5, sampling=copy.spacing_mm))
     near = np.zeros(copy.shape, np.uint8)
     near[part] = away_mm <= margin_mm
@@ -255,7 +254,7 @@ def _centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
 
 def _weighted_centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
     """Middle of the voxels that are not background (0)."""
-    return (volume.affine @ [*box.middle(volume.array > 0), 1])[:3]
+    return (volume.affine @ [*mean_index(volume.array > 0), 1])[:3]
 
 
 class _Level:
@@ -274,8 +273,8 @@ class _Level:
     ) -> None:
         self.centre_mm = _centre_mm(fixed)
         if near is not None:  # no voxel elsewhere is looked at
-            part = box.carried(box.around(near.array > 0), np.linalg.inv(fixed.affine) @ near.affine)
-            fixed = box.cut(fixed, box.widened(part, (0, 0, 0), fixed.shape))
+            part = carry_box(bounding_box(near.array > 0), np.linalg.inv(fixed.affine) @ near.affine)
+            fixed = cut_box(fixed, widen(part, (0, 0, 0), fixed.shape))
         self.share = min(1.0, max(share, SAMPLES / fixed.array.size))
         self.fixed, self.moving = to_itk(fixed), to_itk(moving)
         self.near = None if near is None else to_itk(near)
@@ -356,9 +355,9 @@ def _copied(volume: Volume, spacing_mm: float) -> Volume:
     differs = volume.array != background
     if not differs.any():  # a mask that fills its grid
         return Volume(np.full(shape, background, np.float32), volume.affine @ to_fine, volume.notes)
-    content = box.around(differs)
-    source = box.widened(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
-    target = box.widened(box.carried(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
+    content = bounding_box(differs)
+    source = widen(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
+    target = widen(carry_box(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
     part = np.asarray(volume.array[source], np.float32)
     for kept, wanted, wide in zip(source, target, step.tolist(), strict=True):  # blur and interpolation in one matrix per axis
         index = np.arange(wanted.start, wanted.stop) * wide + (wide - 1) / 2 - kept.start

@@ -102,6 +102,7 @@ def around(
     from_grid: Float[np.ndarray, "4 4"],
     grid: Grid,
     reference: str,
+    log: Log,
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """Scans on the grid, and the brain there, emptied further than the margin from every voxel of the tumour.
 
@@ -114,12 +115,22 @@ def around(
     from_grid
         From a point of the grid to the reference's space, RAS+ mm.
 
-    Raises UnusablePatient where the mask cannot be read, and as `refuse` does.
+    Raises UnusablePatient where there is no mask or it cannot be read, and as `refuse` does.
     """
+    if not mask.exists():
+        raise UnusablePatient(
+            "prepare.tumour_command found no tumour, around which prepare.tumour_crop_margin_mm keeps the scans"
+        )
     drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
     refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
     tumour = _drawn(drawn, from_grid, grid)
     near = brain & (np.asarray(distance_transform_edt(~tumour)) * grid.spacing_mm <= margin_mm)
+    log.add(
+        "around_tumour",
+        f"Voxels further than {margin_mm:g} mm from the tumour mask were set to 0.",
+        reach_mm=margin_mm,
+        kept_of_brain=round(float(near.sum() / brain.sum()), 4),
+    )
     return volume * near, near
 
 

@@ -40,10 +40,10 @@ SHARED = {
     "betas",
     "weight_decay",
     "warmup",
-    "clip",
+    "grad_clip_norm",
     "token_budget",
-    "mirror",
-    "intensity",
+    "flip_lr",
+    "intensity_jitter",
 }  # keys of [train] that pretraining uses
 
 
@@ -156,7 +156,7 @@ def _refuse_what_cannot_be_pretrained(patients: Sequence[Patient], study: Study)
         raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
     if method == "mae" and study.model.architecture != "vit":
         raise UsageError(MAE_IS_FOR_VIT.format(method, study.model.architecture))
-    if (batch := min(study.pretrain.batch, len(patients))) % study.train.devices:
+    if (batch := min(study.pretrain.batch_size, len(patients))) % study.train.devices:
         raise UsageError(
             f"pretraining in batches of {batch} cannot be shared out evenly among train.devices {study.train.devices}"
         )
@@ -171,8 +171,8 @@ def _state_file(file: Path, header: dict[str, Any]) -> Path:
 def schedule(patients: int, study: Study, file: Path, seed: int) -> Schedule:
     """The schedule of `pretrain` for that many patients."""
     settings, train = study.pretrain, study.train
-    rates, batch = Rates(settings.rate, train.warmup), min(settings.batch, patients)
-    return Schedule(patients, batch, settings.epochs, seed, rates, train.clip, "pretrain", file)
+    rates, batch = Rates(settings.learning_rate, train.warmup), min(settings.batch_size, patients)
+    return Schedule(patients, batch, settings.epochs, seed, rates, train.grad_clip_norm, "pretrain", file)
 
 
 def views(
@@ -230,7 +230,7 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
-        smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
+        smaller = f"a pretrain.batch_size below {study.pretrain.batch_size}, or {less_memory(study)}"
         with resource.naming_lack(file.parent, lambda: state_bytes(study), smaller):
             pretrain(patients, study, file, seed, report)
     return starting_from(file, study)

@@ -49,7 +49,7 @@ def metrics(run: Run) -> Metrics:
         endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
         if first := next((model for model in found.shown if model in endpoint.models), None):
             found_cards[name] = model_verdicts.card(first, endpoint.models[first], judged[first])
-    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.taught)
+    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.mask_supervised)
     return found.model_copy(
         update={
             "contenders": tuple(networks.described_contender(one, run.study, run.recipes) for one in found.contenders),
@@ -65,7 +65,7 @@ def metrics(run: Run) -> Metrics:
                 name: {model: with_expectation(one) for model, one in models.items()}
                 for name, models in found.new_hospital.items()
             },
-            "planted": planted(run.study.report.planted, endpoints),
+            "planted": planted(run.study.report.expected_verdicts, endpoints),
             "site_probe": probes,
             "maps": tuple(patient(shown, scored) for shown in run.maps),
             "map_scores": scored,
@@ -166,7 +166,7 @@ def _comparator_maps(
     run: Run, model: str, found: ComparatorMaps, endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]
 ) -> ComparatorMaps:
     """A comparator's maps with their verdicts, by the rules of the own model's."""
-    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.taught)
+    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.mask_supervised)
     shown = tuple(patient(one, scored) for one in run.comparator_maps[model].maps)
     return found.model_copy(update={"maps": shown, "scores": scored})
 

@@ -57,7 +57,9 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
         needed = f"{megabytes(round(float(asked[1]) * UNITS[asked[2].lower()]))} needed at once, " if asked else ""
         free = "" if "CUDA" in said else f"{megabytes(free_memory())} free"
         device = " of the GPU" if "CUDA" in said else ""
-        remedy = f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch or train.token_budget"
+        remedy = (
+            f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch_size or train.token_budget"
+        )
         return OutOfResource(f"{place}: out of memory{device}: {needed}{free or said[:300]}{remedy}; the same command goes on")
     return None
 

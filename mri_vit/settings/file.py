@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
 from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import keys, question
+from mri_vit.settings.keys import keys, question, renamed, under_present_names
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
@@ -45,7 +45,9 @@ CLASSES = (
 
 
 def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
-    """Read a study file; paths in it are relative to it, or as `place` makes them; `overrides` maps "train.epochs" to "5".
+    """Read a study file; paths in it are relative to it; `overrides` maps "train.epochs" to "5".
+
+    With `place` the file is a run's own record: `place` makes its paths, and it may have the keys of a version before 0.5.
 
     Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
     """
@@ -61,6 +63,7 @@ def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[s
         raise UsageError(f"{path}: not a TOML file: brackets within brackets without end") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
+    settings = under_present_names(settings) if place else settings
     for key, value in (overrides or {}).items():
         _override(settings, key, value)
     try:
@@ -131,6 +134,8 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     where = f"{path}, line {line}" if line else f"{path}"
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
+        if new := renamed(".".join(location[-2:])):
+            return f"{where}: unknown key {name!r}: {'.'.join(location[-2:])} is now {new}"
         elsewhere = [one.name for one in keys() if one.name.rpartition(".")[2] == key]
         if elsewhere and location[0] not in ("endpoints", "comparators"):  # whose keys are fewer
             return f"{where}: unknown key {name!r}; {question(key, elsewhere)}"

@@ -18,6 +18,29 @@ from mri_vit.settings.schema import Study
 
 WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "table"}
 BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}  # as pydantic keeps them
+RENAMED = {  # keys of sections in versions before 0.5, and what they are called now
+    "prepare": {"around_tumour_mm": "tumour_crop_margin_mm"},
+    "pretrain": {"batch": "batch_size", "rate": "learning_rate"},
+    "train": {
+        "batch": "batch_size",
+        "clip": "grad_clip_norm",
+        "embedding_rate": "embedding_lr_factor",
+        "frozen": "freeze_fraction",
+        "guide_attention": "mask_supervision_attention",
+        "guide_encoded": "mask_supervision_token_labels",
+        "guide_labels": "mask_supervision_patch_labels",
+        "guide_share": "mask_supervision_fraction",
+        "guide_tokens": "tumour_tokens_first",
+        "intensity": "intensity_jitter",
+        "mirror": "flip_lr",
+        "move_mm": "translation_mm",
+        "rate": "learning_rate",
+        "sided": "laterality_endpoints",
+        "tune_every": "val_every",
+        "tune_fraction": "val_fraction",
+    },
+    "report": {"planted": "expected_verdicts"},
+}
 UNSET = "unset"  # the default of a key that may be left out of the file, and has no value then
 
 
@@ -43,6 +66,26 @@ def keys(section: type[Section] = Study, prefix: str = "") -> Iterator[Key]:
             yield from keys(field.annotation, f"{prefix}{name}.")
         else:
             yield Key(f"{prefix}{name}", _kind(field), _default(field), field.description or "")
+
+
+def renamed(name: str) -> str:
+    """The present name of a key of versions before 0.5: train.learning_rate for train.rate; "" for any other."""
+    section, _, key = name.rpartition(".")
+    new = RENAMED.get(section, {}).get(key)
+    return f"{section}.{new}" if new else ""
+
+
+def under_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a version before 0.5 wrote them, under the present names of their keys; those of comparators too."""
+    present = {
+        name: {RENAMED[name].get(key, key): value for key, value in table.items()}
+        if name in RENAMED and isinstance(table, Mapping)
+        else table
+        for name, table in settings.items()
+    }
+    if isinstance(comparators := settings.get("comparators"), list):
+        present["comparators"] = [under_present_names(one) if isinstance(one, Mapping) else one for one in comparators]
+    return present
 
 
 def sections(study: type[Study] = Study) -> dict[str, str]:

@@ -68,11 +68,11 @@ class Prepare(Section):
         exclude_if=lambda words: not words,  # who was prepared without it stays prepared
         description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
     )
-    around_tumour_mm: float | None = Field(
+    tumour_crop_margin_mm: float | None = Field(
         default=None,
         ge=0,
         exclude_if=lambda margin: margin is None,  # who was prepared without it stays prepared
-        description="How far around the tumour scans are kept, mm; unset is everywhere.",
+        description="Voxels further from the tumour are set to 0, mm; unset keeps all.",
     )
     reference: str = Field(
         default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
@@ -160,8 +160,8 @@ class Report(Section):
     subgroups: tuple[str, ...] = Field(
         default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
     )
-    planted: dict[str, Literal["better", "chance"]] = Field(
-        default={}, description="Verdict to expect by endpoint, of a made-up cohort."
+    expected_verdicts: dict[str, Literal["better", "chance"]] = Field(
+        default={}, description="Expected verdict by endpoint, of a simulated cohort."
     )
 
 

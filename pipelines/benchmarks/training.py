@@ -63,7 +63,7 @@ def study_of(folder: Path, size: str, tokens: int) -> Study:
     return Study(
         name="bench", cohort=folder / "none.csv", prepared=folder / "prepared", output=folder / "run",
         model=Model(size=size, tokens="foreground" if tokens == FOREGROUND else "all"),  # type: ignore[arg-type]
-        train=Train(batch=patients_of(tokens), epochs=10**6, threads=torch.get_num_threads()), endpoints=DEFAULT_ENDPOINTS,
+        train=Train(batch_size=patients_of(tokens), epochs=10**6, threads=torch.get_num_threads()), endpoints=DEFAULT_ENDPOINTS,
     )  # fmt: skip
 
 

@@ -72,6 +72,7 @@ def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
         ("epcohs", r"unknown key epcohs; did you mean train\.epochs or pretrain\.epochs\?"),
         ("slrum", r"unknown key slrum; did you mean slurm\?"),
         ("train.epoch", r"unknown key train\.epoch; did you mean train\.epochs\?"),
+        ("train.rate", r"unknown key train\.rate: it is now train\.learning_rate"),
         (".", r"unknown key \.; `mri-vit settings` lists all"),
         ("zzz", "unknown key zzz; `mri-vit settings` lists all"),
     ],

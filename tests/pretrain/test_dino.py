@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.setattr(dino, "PROTOTYPES", 16)
     monkeypatch.setattr(dino, "MOMENTUM", 0.9)  # so that the teacher moves within a test
-    settings = Pretrain(method="dino", epochs=3, batch=8, local_crops=2)
+    settings = Pretrain(method="dino", epochs=3, batch_size=8, local_crops=2)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -267,5 +267,5 @@ def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tm
 
 def test_one_patient_is_no_batch_to_centre_on_but_a_masked_autoencoder_learns_from_one():
     with pytest.raises(ValueError, match="batch must be 2 or more"):
-        Pretrain(method="dino", batch=1)
-    assert Pretrain(method="mae", batch=1).batch == 1
+        Pretrain(method="dino", batch_size=1)
+    assert Pretrain(method="mae", batch_size=1).batch_size == 1

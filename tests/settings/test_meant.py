@@ -35,7 +35,7 @@ def test_a_key_with_two_letters_exchanged_is_found(name: str):
         ("tran.epochs", ["train.epochs"]),
         ("trainepochs", ["train.epochs"]),
         ("out", ["output"]),
-        ("learning-rate", ["pretrain.rate", "train.rate"]),
+        ("learning-rate", ["train.learning_rate", "pretrain.learning_rate"]),
         ("dropout", ["train.modality_dropout"]),
         ("e", []),
         ("zzz", []),

@@ -20,7 +20,7 @@ from rich.console import Console
 from mri_vit import style
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
-from mri_vit.data import synthetic
+from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import drawings, features, landscape
@@ -39,10 +39,9 @@ from mri_vit.explain.inspection.vit_numbers import (
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import count_parameters
 from mri_vit.prepare import prepared
-from mri_vit.run import files, integrity, ownership
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run import atomic, files, integrity
+from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign, refuse_links
 from mri_vit.run.screen import WARNING, duration, say, waiting
 from mri_vit.settings import sequences
 from mri_vit.settings.demo import made_up
@@ -131,7 +130,7 @@ def run(
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure_vit(subject, request.place_mm, request.layer, request.head)
-    with ownership.held(output, ["figures"]):
+    with atomic.held(output, ["figures"]):
         learned = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
         written = write_page(subject, output, numbers, learned)
     say(console, f"inspection: {written}")
@@ -299,7 +298,8 @@ def _page(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults,
         heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
-        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(patient.id for patient in subject.patients),
+        made_up=bool(run_cohort.synthetic_note(subject.patients, subject.study))
+        or made_up(patient.id for patient in subject.patients),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,

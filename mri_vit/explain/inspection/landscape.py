@@ -90,7 +90,7 @@ def loss_of(patients: Sequence[Patient], study: Study, net: Network) -> Loss:
 
     def loss(net: nn.Module) -> float:
         assert isinstance(net, Network)
-        return float(total_loss(net, batch_outputs(net, feed, study.train.batch), feed.labels))
+        return float(total_loss(net, batch_outputs(net, feed, study.train.batch_size), feed.labels))
 
     return loss
 

@@ -36,7 +36,7 @@ from mri_vit.explain.outputs.records import (
     write_json,
 )
 from mri_vit.prepare.register import template
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.endpoint import Endpoint
@@ -139,8 +139,8 @@ def write_group_maps(
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
-    ownership.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
-    if ownership.entries(folder) and not {"unit", "entries"} <= set(integrity.read_json_or_empty(folder / files.GROUP)):
+    atomic.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
+    if atomic.entries(folder) and not {"unit", "entries"} <= set(integrity.read_json_or_empty(folder / files.GROUP)):
         raise UsageError(f"{folder}: its {files.GROUP} is not there, damaged or another program's; the folder is left alone")
 
 

@@ -37,7 +37,7 @@ from mri_vit.explain.outputs.records import (
 )
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_GAP, STRIPPED_ML, border_value, skull_gap, volume_ml
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
@@ -125,7 +125,7 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's maps of ours and nothing else."""
     named = re.compile(r"sub-[A-Za-z0-9]+_.+\.(nii\.gz|json|png)")
-    ownership.refuse_strangers(folder, lambda name: name == files.MAP or bool(named.fullmatch(name)), "a patient's maps")
+    atomic.refuse_strangers(folder, lambda name: name == files.MAP or bool(named.fullmatch(name)), "a patient's maps")
     if (folder / files.MAP).exists() and not {"schema", "patient", "maps"} <= set(
         integrity.read_json_or_empty(folder / files.MAP)
     ):

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from mri_vit.data.columns import numbers
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING, numbers
 from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome

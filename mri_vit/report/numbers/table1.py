@@ -13,9 +13,8 @@ import pandas as pd
 from jaxtyping import Int
 
 from mri_vit.data.cohort import MASKS, Patient
-from mri_vit.data.columns import numbers
+from mri_vit.data.columns import MISSING, numbers
 from mri_vit.data.covariates import clinical_columns
-from mri_vit.data.spellings import MISSING
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
 from mri_vit.report.numbers.survival import follow_up_of

@@ -13,7 +13,7 @@ from jaxtyping import Bool
 from markupsafe import Markup
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.data.synthetic import NOTE
+from mri_vit.data.run_cohort import SYNTHETIC_NOTE
 from mri_vit.data.volume import Volume, read, read_mask, resample
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
@@ -136,7 +136,7 @@ def is_synthetic(run: Run) -> bool:
     What an evaluation notes is of the run, not of those whom it judges.
     """
     people = run.predictions.patient
-    noted = run.design == "cross-validation" and NOTE in run.notes
+    noted = run.design == "cross-validation" and SYNTHETIC_NOTE in run.notes
     return noted or (run.study.name == DEMO and len(people) > 0 and made_up(people))
 
 

@@ -23,7 +23,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.report.verdicts import maps as map_verdict
 from mri_vit.report.words import map_sentences, notation, run_facts
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.screen import plain, say
 
 
@@ -49,7 +49,7 @@ def report_table(
     """
     report_files.refuse_folder(output)
     run = run_from_tables(scores, people, output, subgroups)
-    with ownership.held(output, report_files.FOLDERS):
+    with atomic.held(output, report_files.FOLDERS):
         written = report_files.write_report(run, output, None if pages else report_files.MOST_PAGES)
     print_results(written, console)
     return written.page

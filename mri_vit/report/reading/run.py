@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
-from mri_vit.data import cohort, predictions, sheet, spellings
+from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import maps as run_maps
@@ -267,7 +267,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     strangers = sorted(set(table.patient) - set(known))
     if strangers:
-        like = spellings.elsewhere(strangers[0], known)
+        like = columns.elsewhere(strangers[0], known)
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     study = Study(

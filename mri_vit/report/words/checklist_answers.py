@@ -211,7 +211,7 @@ def compared(metrics: Metrics) -> str:
 
 @_of_training
 def partitions(metrics: Metrics, settings: Settings) -> str:
-    tuning = f"{settings.train.tune_fraction:.0%} of the others were set aside for early stopping."
+    tuning = f"{settings.train.val_fraction:.0%} of the others were set aside for early stopping."
     return " ".join([*partition_sentences(metrics, settings.train), tuning])
 
 
@@ -254,7 +254,7 @@ def initialised(metrics: Metrics, settings: Settings) -> str:
 def optimised(metrics: Metrics, settings: Settings) -> str:
     train = settings.train
     return (
-        f"AdamW, peak learning rate {train.rate:g}, weight decay {train.weight_decay:g}, batches of {train.batch} "
+        f"AdamW, peak learning rate {train.learning_rate:g}, weight decay {train.weight_decay:g}, batches of {train.batch_size} "
         f"patients, at most {train.epochs} epochs, early stopping after {train.patience} evaluations without a better one "
         "(Methods: training)."
     )

@@ -189,7 +189,7 @@ def map_methods(metrics: Metrics, facts: Facts) -> list[str]:
 def supervision_note(metrics: Metrics) -> str:
     """What masks that taught the network take from a map that lies on the tumour."""
     settings = run_facts.settings(metrics)
-    return SUPERVISION_NOTE if settings and settings.train.taught else ""
+    return SUPERVISION_NOTE if settings and settings.train.mask_supervised else ""
 
 
 def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:

@@ -94,7 +94,7 @@ def changed_settings(study: Study, comparator: Comparator) -> dict[str, dict[str
 
 
 def changes_in_words(study: Study, comparator: Comparator) -> str:
-    """The same in words: train.rate 0.001 (not 0.0003)."""
+    """The same in words: train.learning_rate 0.001 (not 0.0003)."""
     named = changed_settings(study, comparator).items()
     return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in named)
 
@@ -239,7 +239,7 @@ def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
 def _pretraining_method(settings: Pretrain) -> str:
     from mri_vit.pretrain import dino, mae  # here, for they import PyTorch and Fabric
 
-    used = f"It used batches of {settings.batch} patients and a learning rate of at most {settings.rate:g}."
+    used = f"It used batches of {settings.batch_size} patients and a learning rate of at most {settings.learning_rate:g}."
     known = "nothing but what the heads read" if settings.decoder_reads == "readout" else "what the encoder made of them"
     target = "as they are in the scans" if settings.target == "scan" else "each normalised"
     words = {**settings.model_dump(), "mae": mae, "dino": dino, "known": known, "target": target}

@@ -132,7 +132,7 @@ def as_long(study: Study, some: int, all_of_them: int) -> Study:
     """The study with as many epochs on `some` patients as make the steps of `pretrain.epochs` on `all_of_them`."""
 
     def steps_an_epoch(patients: int) -> int:
-        return math.ceil(patients / min(study.pretrain.batch, patients))
+        return math.ceil(patients / min(study.pretrain.batch_size, patients))
 
     epochs = max(1, round(study.pretrain.epochs * steps_an_epoch(all_of_them) / steps_an_epoch(some)))
     return study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"epochs": epochs})})
@@ -206,7 +206,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
         layer.reset_running_stats()  # whatever a training left
         layer.momentum = None  # the mean of all batches
     encoder.train()
-    size = study.pretrain.batch
+    size = study.pretrain.batch_size
     for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
         shown = (all_tokens(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
         encoder.net(torch.cat([encoder.volume(*one) for one in shown]))

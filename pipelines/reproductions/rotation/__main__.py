@@ -17,12 +17,12 @@ from rich.console import Console
 
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import prepared
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.run import executors, files, ownership, screen
+from mri_vit.run import atomic, executors, files, screen
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings.demo import made_up
@@ -69,10 +69,10 @@ def main(
     study, home = finished.study, output or run / "rotation"
     if study.model.architecture != "vit":
         raise UsageError(f"{run}: maps are of Vision Transformers, found {study.model.architecture}")
-    own = frozen.included(study, run)
+    own = run_cohort.included(study, run)
     fold_of = {name: fold for fold, names in enumerate(folds.load(run / files.FOLDS, own)[0]) for name in names}
 
-    with ownership.held(home, (PATIENTS,)):
+    with atomic.held(home, (PATIENTS,)):
         # the run's own patients are prepared; those of another table are prepared here
         if patients is None:
             chosen = own[:limit]

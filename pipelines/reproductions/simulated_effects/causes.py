@@ -27,7 +27,7 @@ from scipy.ndimage import binary_erosion, gaussian_filter
 from mri_vit import study
 from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
-from mri_vit.data import frozen, tokens
+from mri_vit.data import run_cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.metrics.discrimination import auc, auc_interval
@@ -54,7 +54,7 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, patients: Count = PATIENTS) -> 
     effects.make(settings.cohort.parent, seed, patients)
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
-        people = frozen.included(settings, run)
+        people = run_cohort.included(settings, run)
         split = folds.make(people, settings.endpoints, settings.train, seed)[0]
         found = measure(settings, people, split, seed)
         table = pd.DataFrame([asdict(one) | {"fit": one.fit} for one in found])

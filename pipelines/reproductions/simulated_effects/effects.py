@@ -76,7 +76,7 @@ README = """# The built-in cohort, hidden causes
 
 How much brightness alone tells of each is measured before any network is:
 `pipelines/reproduce.py simulated_effects/causes`. No label tells age or sex.
-`truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.guide_…` learns from
+`truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.mask_supervision_…` learns from
 it; to predict, no network sees it, unless scans are cut around it. The last {unlabelled} patients have no label.
 """
 

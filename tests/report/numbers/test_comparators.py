@@ -38,7 +38,7 @@ from mri_vit.settings.schema import Study
 FOLDS = 3
 COMPARATORS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
     "resnet10": (6.0, 'model = {architecture = "resnet10", channels = ["t1ce"]}'),
-    "slow": (0.8, "train = {rate = 0.0001, epochs = 100}"),  # 100 is the study's own
+    "slow": (0.8, "train = {learning_rate = 0.0001, epochs = 100}"),  # 100 is the study's own
     "blind": (-2.0, 'model = {architecture = "swin_vit"}\npretrain = {method = "none"}'),
 }
 PRETRAINED = '[pretrain]\nmethod = "mae"\npatients = "all"\nepochs = 30\n'
@@ -186,7 +186,7 @@ def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_s
         "without a block"
     )
     assert networks.changes_in_words(study, by_name["resnet10"]) == ""
-    assert networks.changes_in_words(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
+    assert networks.changes_in_words(study, by_name["slow"]) == "train.learning_rate 0.0001 (not 0.0003)"
     assert networks.changes_in_words(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
     assert [bool(networks.weights_origin(study.of(comparator))) for comparator in study.comparators] == [False, True, False]
     assert "test patients too, 30 epochs" in networks.weights_origin(study)
@@ -425,7 +425,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
         in part
     )
     assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
-    assert "train.rate 0.0001 (not 0.0003)" in part
+    assert "train.learning_rate 0.0001 (not 0.0003)" in part
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):

@@ -411,7 +411,7 @@ def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
 
 def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
     planted = {"mgmt": "better", "pten": "better", "os": "chance"}
-    asked = run.study.report.model_copy(update={"planted": planted})
+    asked = run.study.report.model_copy(update={"expected_verdicts": planted})
     found = measure(replace(run, study=run.study.model_copy(update={"report": asked})))["planted"]
     assert {name: one["as_expected"] for name, one in found.items()} == {"mgmt": True, "pten": False, "os": False}
 
