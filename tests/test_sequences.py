@@ -17,7 +17,7 @@ from mri_vit import load_run, read_cohort
 from mri_vit.data import run_cohort, tokens
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.model import network
-from mri_vit.predictors.intensity import STATISTICS, intensity_table
+from mri_vit.predictors.patient_tables import STATISTICS, intensity_table
 from mri_vit.prepare.prepared import freeze_patients
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study

@@ -12,8 +12,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from mri_vit import cli, style
-from mri_vit.explain.inspection import features, landscape
-from mri_vit.explain.inspection.features import maximise
+from mri_vit.explain.inspection import learned
+from mri_vit.explain.inspection.learned import maximise
 from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "tumour_mask")
@@ -53,8 +53,8 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Spare what no option changes and most of the time goes to: pictures are blank, and `inspect` takes few steps and points."""
     blank = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
     patch.setattr(style, "to_bytes", lambda figure, kind: blank[kind])
-    patch.setattr(features, "maximise", partial(maximise, steps=4))
-    patch.setattr(landscape, "POINTS", 3)
+    patch.setattr(learned, "maximise", partial(maximise, steps=4))
+    patch.setattr(learned, "POINTS", 3)
 
 
 def words(overrides: Mapping[str, object]) -> list[str]:

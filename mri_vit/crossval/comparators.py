@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.predictors import radiomics
+from mri_vit.predictors import patient_tables
 from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings import source
@@ -26,7 +26,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     if study.controls.slices and (wrong := source.fault(study.controls.slices)):
         raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
     if study.controls.radiomics:
-        radiomics.installed()
+        patient_tables.installed()
     refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 

@@ -20,11 +20,10 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import slices
-from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.radiomics import radiomics_table
-from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart, volume_table
+from mri_vit.predictors.patient_tables import described, intensity_table, radiomics_table, volume_table
+from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import (

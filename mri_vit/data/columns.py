@@ -20,11 +20,13 @@ from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Literal
 
-LARGEST = 1e100  # its square, which a variance takes, is still a number
-MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
-MOST_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
-NEARLY = 0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
-FEWEST_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
+MAX_NUMBER = 1e100  # its square, which a variance takes, is still a number
+MAX_LEVELS = 10  # a column of more different words is a name or a note, not a category
+MAX_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
+NUMERIC_SHARE = (
+    0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
+)
+MIN_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
 PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
 COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
@@ -45,8 +47,11 @@ NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pa
 IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|nummer|accession|record|case|fall|code|key)(?![a-z])")
 DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
-REPEATED = 0.02  # of the numbers in a row, that may stand twice by a slip
-STEADY, SHUFFLED = 0.5, 0.8  # share of its span that a running number fills, in the rows' order and in any: rows are left out
+REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
+SORTED_FILL, SHUFFLED_FILL = (
+    0.5,
+    0.8,
+)  # share of its span that a running number fills, in the rows' order and in any: rows are left out
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,7 @@ def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
 
 def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
     """What a column holds.
-
-    Parameters
-    ----------
-    cells, subjects : of each visit, in the table's order, its cell and its patient.
+    `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
     if NAMELESS.fullmatch(name):
         return Contents(None, "it has no name")
@@ -97,22 +99,22 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
     if not odd:
         return _of_numbers(name, cells, [value for value in values if value is not None], subjects)
     plain, like = 1 - len(odd) / len(there), sum(bool(LIKE_NUMBER.fullmatch(cells[row])) for row in there) / len(there)
-    measured = (plain >= NEARLY and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MOST_GRADES
-    if max(plain, like) >= NEARLY and (measured or len(words) > MOST_LEVELS or 2 * len(words) > len(there)):
+    measured = (plain >= NUMERIC_SHARE and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MAX_GRADES
+    if max(plain, like) >= NUMERIC_SHARE and (measured or len(words) > MAX_LEVELS or 2 * len(words) > len(there)):
         why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
         return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))
-    named = len(words) > MOST_LEVELS or (len(there) >= FEWEST_ROWS and len(words) == len(there))
+    named = len(words) > MAX_LEVELS or (len(there) >= MIN_ROWS and len(words) == len(there))
     if named and _limits(name)[2]:  # an age that a spreadsheet shows as a date
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read; expected numbers"
         return Contents(None, f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}", remark, tuple(odd))
-    if len(words) > MOST_LEVELS:
+    if len(words) > MAX_LEVELS:
         return Contents(None, f"{len(words)} different words, as of names or notes")
     if named:
         return Contents(None, "each of its words stands once, as ids do")
     if len(words) == 1:
         return Contents(None, f"every filled cell is {words.pop()!r}")
-    if plain >= NEARLY:
+    if plain >= NUMERIC_SHARE:
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}); its {len(words)} values are read as a category"
         return Contents("category", "", remark, tuple(odd))
     return Contents("category")
@@ -128,7 +130,7 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return Contents(None, why, remark, rows)
     if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
-    if not remark and len(known) >= FEWEST_ROWS and len(set(known)) == len(known) and _long(known):
+    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and _long(known):
         remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
     return Contents("number", "", remark, rows)
 
@@ -157,7 +159,7 @@ def _remarked(name: str, cells: Sequence[str], values: Sequence[float]) -> tuple
         code = f"{_counted(rows, there)} {cells[rows[0]]}, the only negative value, and read as that number"
         return f"{code}; leave the cell empty if it means unknown", rows
     rows = tuple(row for row in there if "," in cells[row])
-    if 0 < len(rows) < NEARLY * len(there):
+    if 0 < len(rows) < NUMERIC_SHARE * len(there):
         return f"{_counted(rows, there)} written with a comma ({_examples(cells, rows)}), which is read as a point", rows
     return "", ()
 
@@ -217,7 +219,7 @@ def _unknown(name: str, values: Sequence[float]) -> set[float]:
     if len(others) > 1:
         width = max(others) - min(others)
         apart |= {code for code in distinct & set(CODES) if not min(others) - width <= code <= max(others) + width}
-    return (apart | _only_negative(list(distinct - apart)) if len(others) > MOST_LEVELS else apart) & distinct
+    return (apart | _only_negative(list(distinct - apart)) if len(others) > MAX_LEVELS else apart) & distinct
 
 
 def _only_negative(values: Sequence[float]) -> set[float]:
@@ -231,7 +233,7 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
     known = [(who, value, cell) for who, value, cell in zip(subjects, values, cells, strict=True) if not math.isnan(value)]
     once = list(dict.fromkeys(known))  # all visits of a patient may have the patient's number
     own = [value for _, value, _ in (once if len({who for who, *_ in once}) == len(once) else known)]
-    if len(own) < FEWEST_ROWS or any(value % 1 for value in own):
+    if len(own) < MIN_ROWS or any(value % 1 for value in own):
         return ""
     if not _limits(name)[2] and (counted := _counts_on(own)):
         return counted
@@ -239,7 +241,7 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return ""
     if not _limits(name)[2] or min(own) in (0, 1):  # sorted by age, a table of few rows may have all ages of a range
         steady = own in (sorted(own), sorted(own, reverse=True))
-        if len(own) >= (STEADY if steady else SHUFFLED) * (max(own) - min(own) + 1):
+        if len(own) >= (SORTED_FILL if steady else SHUFFLED_FILL) * (max(own) - min(own) + 1):
             return f"it numbers the rows, {min(own):g} to {max(own):g}"
     if any(re.fullmatch("0[0-9]+", cell) for *_, cell in known):
         return "each number stands once, with leading zeros, as ids do"
@@ -254,9 +256,9 @@ def _counts_on(own: Sequence[float]) -> str:
     ((usual, _),) = Counter(steps).most_common(1)
     slips = [at for at, step in enumerate(steps, start=1) if step != usual]
     blocks = [after - before for before, after in pairwise([0, *slips])]  # the last may be short
-    if usual and len(slips) <= REPEATED * len(own):
+    if usual and len(slips) <= REPEAT_TOL * len(own):
         return f"it numbers the rows from {own[0]:g} in steps of {usual:g}"
-    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= MOST_LEVELS:  # shorter ones may be a grade
+    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= MAX_LEVELS:  # shorter ones may be a grade
         return f"it numbers the rows from {own[0]:g} on, again and again"
     return ""
 
@@ -337,7 +339,7 @@ def nearest(column: str, header: Sequence[str]) -> str:
 
 
 NOTATION = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
-LONGEST = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
+MAX_ID_DIGITS = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
 Form = tuple[str, ...]
 
 
@@ -391,11 +393,8 @@ def _number_behind_letters(own: Form) -> Form:
 
 def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) -> dict[str, str]:
     """The pairs in which each is the only counterpart of the other; a counterpart that is itself among `names` is taken.
-
-    Parameters
-    ----------
-    names : all ids of the one side.
-    pairs : as `counterparts` gives them.
+    `names`: all ids of the one side.
+    `pairs`: as `counterparts` gives them.
     """
     claimed: dict[str, list[str]] = defaultdict(list)
     for name, others in pairs.items():
@@ -413,7 +412,7 @@ def id_spellings(name: str) -> list[str]:
     own = tuple(_runs(name))
     prefixed = dict.fromkeys((own, _number_behind_letters(own), *([("sub", *own)] if own and own[0].isdecimal() else [])))
     made: dict[str, None] = {}
-    for parts, sign, width in product(prefixed, ("", "-", "_", ".", " "), range(1, LONGEST + 1)):
+    for parts, sign, width in product(prefixed, ("", "-", "_", ".", " "), range(1, MAX_ID_DIGITS + 1)):
         filled = [(run.lstrip("0") or "0").zfill(width) if run.isdecimal() else run for run in parts]
         for runs in (filled, [*parts[:-1], *filled[-1:]]):
             made |= dict.fromkeys(case(sign.join(runs)) for case in (str.lower, str.upper, str.capitalize))

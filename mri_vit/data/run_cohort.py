@@ -24,7 +24,7 @@ from mri_vit.run.screen import printable
 from mri_vit.settings.demo import made_up
 from mri_vit.settings.schema import Study
 
-SHOWN = 8  # changes of a table that a message names
+SHOWN_CHANGES = 8  # changes of a table that a message names
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 
 
@@ -34,7 +34,9 @@ def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
         return patients
     if (run / files.FOLDS).exists():
         changes = _changes(patients, run)
-        shown = "\n  ".join([*changes[:SHOWN], *([f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else [])])
+        shown = "\n  ".join(
+            [*changes[:SHOWN_CHANGES], *([f"and {len(changes) - SHOWN_CHANGES} more"] if len(changes) > SHOWN_CHANGES else [])]
+        )
         raise UsageError(
             f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it:"
             f"\n  {shown}"

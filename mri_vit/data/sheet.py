@@ -21,7 +21,7 @@ from typing import Any
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
 
-MOST_SAID = 20  # faults in the message of an error; `mri-vit check` lists all
+SHOWN_FAULTS = 20  # faults in the message of an error; `mri-vit check` lists all
 SEPARATORS = ",;\t|"
 # A first line that names the separator to Excel, and empty cells behind it where a spreadsheet saved that line again as a row.
 SEPARATOR_LINE = re.compile(r'(?i)"?sep=(.)"?([,;\t|]*)\r?\n')
@@ -66,7 +66,7 @@ class Sheet:
 def refuse(path: Path, faults: Sequence[Fault]) -> None:
     """Raise UsageError that names the faults, where there are any."""
     if faults:
-        said = [fault.sentence(path) for fault in faults[:MOST_SAID]]
+        said = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
         more = len(faults) - len(said)
         raise UsageError("\n".join(said + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
 
@@ -247,7 +247,7 @@ def _cells(reader: Any, path: Path, before: int) -> Iterator[list[str]]:
 
 EXCEL = "an Excel workbook (.xlsx)"
 SAVE = "save it as CSV UTF-8"
-STARTS = {  # of files that are no text
+MAGIC_BYTES = {  # of files that are no text
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an Excel workbook of the kind before 2007 (.xls), or one with a password",
     b"\x1f\x8b": "compressed with gzip",
     b"%PDF": "a PDF document",
@@ -258,15 +258,15 @@ STARTS = {  # of files that are no text
 UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
 MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
 HEAD_BYTES = 512  # of a file: enough for the first tag of a page
-INSIDE = {  # files in a zip archive by which it is known
+ARCHIVE_KINDS = {  # files in a zip archive by which it is known
     "xl/workbook.xml": EXCEL,
     "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
     "content.xml": "an OpenDocument spreadsheet (.ods)",
     "Index/Document.iwa": "a Numbers document",
 }
-MOST_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
+MAX_UNPACKED_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
 DIGITS = 15  # that Excel keeps of a number
-SHOWN = 5  # rows that a note names
+SHOWN_ROWS = 5  # rows that a note names
 
 
 @dataclass(frozen=True)
@@ -288,12 +288,12 @@ def file_kind(raw: bytes) -> str:
             names = set(zipfile.ZipFile(io.BytesIO(raw)).namelist())
         except zipfile.BadZipFile:
             return "a damaged zip archive or workbook"
-        return next((what for name, what in INSIDE.items() if name in names), "a zip archive")
+        return next((what for name, what in ARCHIVE_KINDS.items() if name in names), "a zip archive")
     if UTF_32.match(raw):
         return "text in UTF-32"
     if MARKUP.match(raw[:HEAD_BYTES].replace(b"\0", b"")):  # of UTF-16 too
         return "a page of HTML or XML, whatever its ending"
-    return next((what for start, what in STARTS.items() if raw.startswith(start)), "")
+    return next((what for start, what in MAGIC_BYTES.items() if raw.startswith(start)), "")
 
 
 def read_workbook(path: Path, raw: bytes) -> Lines:
@@ -304,8 +304,10 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
         raise UsageError(f"{path}: this is an Excel workbook: {SAVE}, or install mri_vit[excel]") from None
     archive = zipfile.ZipFile(io.BytesIO(raw))
     size = sum(part.file_size for part in archive.infolist())
-    if size > MOST_BYTES:
-        raise UsageError(f"{path}: an Excel workbook that unpacks to {size:,} bytes; more than {MOST_BYTES:,} is refused; {SAVE}")
+    if size > MAX_UNPACKED_BYTES:
+        raise UsageError(
+            f"{path}: an Excel workbook that unpacks to {size:,} bytes; more than {MAX_UNPACKED_BYTES:,} is refused; {SAVE}"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of styles and validations that openpyxl does not keep
@@ -402,8 +404,8 @@ def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
     """Rows and columns that Excel does not show, by a filter for instance, and that are read all the same."""
     rows = [number for number in range(1, last_row + 1) if sheet.row_dimensions[number].hidden]
     if rows:
-        more = ", …" if len(rows) > SHOWN else ""
-        yield f"{len(rows)} rows are hidden in the workbook, and are read: {', '.join(map(str, rows[:SHOWN]))}{more}"
+        more = ", …" if len(rows) > SHOWN_ROWS else ""
+        yield f"{len(rows)} rows are hidden in the workbook, and are read: {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"
     columns = [letter for letter, one in sheet.column_dimensions.items() if one.hidden]
     if columns:
         yield f"columns are hidden in the workbook, and are read: {', '.join(columns)}"

@@ -25,10 +25,9 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import overlap, trained_run
 from mri_vit.finished.trained_run import averaged, notes_of, places
 from mri_vit.model.weights import image_exposed
-from mri_vit.predictors import regressions
-from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
+from mri_vit.predictors.patient_tables import intensity_table, volume_table
 from mri_vit.predictors.regressions import control as built
 from mri_vit.predictors.slices import slices_table
 from mri_vit.run import files, folder
@@ -175,7 +174,7 @@ def clinical(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFra
 def volume(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The volumes of these patients. Raises UsageError where one is not prepared any more."""
     require_prepared(patients, study)
-    return regressions.volume_table(patients, study)
+    return volume_table(patients, study)
 
 
 def intensity(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:

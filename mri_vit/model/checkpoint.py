@@ -23,7 +23,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.settings import source
 
 PICKLED = (".pth", ".pt", ".bin", ".ckpt")
-INSIDE = ("model", "state_dict", "network_weights", "teacher")  # MAE's and DeiT's; Lightning's; nnssl's; DINO's own files
+WEIGHT_KEYS = ("model", "state_dict", "network_weights", "teacher")  # MAE's and DeiT's; Lightning's; nnssl's; DINO's own files
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -32,10 +32,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     The formats are .safetensors, .npz, and .pth, .pt, .bin and .ckpt of tensors alone; where such a file holds the weights under
     a key beside others (an optimiser's state, the number of epochs), these are taken.
 
-    Raises
-    ------
-    UsageError when there is no such file, or it is of another format.
-    IntegrityError when the file is damaged, or holds objects whose making would run code.
+    Raises UsageError when there is no such file, or it is of another format; IntegrityError when the file is damaged, or holds
+    objects whose making would run code.
     """
     if wrong := source.fault(path):
         raise UsageError(f"{source.shown(path)}: {wrong}; a file of weights is expected")
@@ -67,7 +65,7 @@ def _read(path: Path) -> dict[str, Any]:
             return {key: torch.from_numpy(file[key]) for key in file.files}
     if path.suffix in PICKLED:
         found = torch.load(path, map_location="cpu", weights_only=True)
-        for key in INSIDE:
+        for key in WEIGHT_KEYS:
             if isinstance(found.get(key), dict):
                 return found[key]
         return found
@@ -187,10 +185,8 @@ def read_2d(path: Path) -> Weights2D:
     (no code is run). Classifiers, poolers, mask tokens and decoders are left out. The original code computes GELU by tanh; timm,
     transformers and we compute it exactly, also with its weights.
 
-    Raises
-    ------
-    UsageError when there is no such file, or no plain ViT in it, naming the key that is missing, superfluous or of a wrong shape.
-    IntegrityError when the file is damaged.
+    Raises UsageError when there is no such file, or no plain ViT in it, naming the key that is missing, superfluous or of a
+    wrong shape; IntegrityError when the file is damaged.
     """
     found = read_tensors(path)
     fits = [(naming, prefix) for naming in NAMINGS for prefix in PREFIXES]

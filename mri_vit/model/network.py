@@ -176,16 +176,10 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     nothing is saved by patches that are empty.
     Source: torch.utils.flop_counter, which counts the shapes that pass by. It knows the attention that a GPU fuses and not
     the one that a CPU does (PyTorch 2.13), so attention is held to its two plain products here, whatever is chosen for it.
-
-    Parameters
-    ----------
-    net : called with (patches, place); nothing is computed, so a network of any size takes less than a second or two, and it is
-        left as it was.
-    patches, place : a batch as the training loop makes it; only the shapes matter.
-
-    Returns
-    -------
-    Operations, for all b patients.
+    `net`: called with (patches, place); nothing is computed, so a network of any size takes less than a second or two, and it is
+    left as it was.
+    `patches`, `place`: a batch as the training loop makes it; only the shapes matter.
+    Returns: Operations, for all b patients.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         _in_shapes(net, patches, place)

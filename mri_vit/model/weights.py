@@ -43,14 +43,10 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
     The encoder's LayerNorms add to the variance what the checkpoint's do, without which small tokens would come out
     differently; a state_dict does not keep that. What else the encoder has keeps its values.
 
-    Parameters
-    ----------
-    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
-    encoder : with one linear map as its patch embedding; changed in place.
+    `weights`: of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
+    `encoder`: with one linear map as its patch embedding; changed in place.
 
-    Raises
-    ------
-    UsageError when the checkpoint does not fit the encoder, saying in what.
+    Raises UsageError when the checkpoint does not fit the encoder, saying in what.
     """
     if not isinstance(encoder.embed, nn.Linear):
         raise UsageError(f"{weights.path}: its patch kernels need one linear map; leave model.stem and model.conv_stem out")

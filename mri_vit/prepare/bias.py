@@ -31,18 +31,18 @@ NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxel
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction
 ITK_LEVELS = 4  # ITK's default
 ROUNDS = 4  # of outliers and field in turn: those found under a field of ±40 % settle in three
-LEAST_USED = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used
+MIN_USED_SHARE = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used
 ITERATIONS = 50  # per level, ITK's default; fewer leave most of the field in place
 TOLERANCE = 1e-3  # ITK's default: coefficient of variation of the change of the field
 BINS = 200  # of the log-intensity histogram; ITK's default
 FWHM = 0.15  # of the field's histogram, in log intensity; Sled et al. 1998, ITK's default
 WIENER_NOISE = 0.01  # ITK's default
 WORKING_MM = 4.0  # the usual shrink factor of 4 at 1 mm; slices thicker than this are all kept
-CORE = 2.5  # robust standard deviations: 1 in 80 of a normal distribution, so that grey and white matter stay on both sides
-FRINGE = 1.5  # around such voxels: oedema fades, and its weak border pulls a field as well
-LEAST_LESION_ML = 3.0  # a piece of 18 mm across; vessels, sulci and noise make smaller ones
+OUTLIER_SD = 2.5  # robust standard deviations: 1 in 80 of a normal distribution, so that grey and white matter stay on both sides
+FRINGE_SD = 1.5  # around such voxels: oedema fades, and its weak border pulls a field as well
+MIN_LESION_ML = 3.0  # a piece of 18 mm across; vessels, sulci and noise make smaller ones
 DARK_LESIONS = ("t1",)  # lesions are darker than brain on T1, brighter on the other scans
-LOST = 1 / 3  # of the contrast; more is worth a look
+MAX_CONTRAST_LOSS = 1 / 3  # of the contrast; more is worth a look
 MAD_TO_SD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 PADDED = 2 ** (math.ceil(math.log2(BINS)) + 1)  # the histogram's length in the Fourier domain, as in ITK
 
@@ -86,23 +86,12 @@ def correct(
     rounds: int = ROUNDS,
 ) -> dict[str, Corrected]:
     """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
-
-    Parameters
-    ----------
-    scans
-        By channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
-    brains
-        The mask on each scan's grid; it holds a positive voxel.
-    from_common
-        For each scan the 4×4 that carries a point of one common space to it.
-    levels
-        Of the spline.
-    rounds
-        Of outliers and field in turn; with 0 nothing is left out.
-
-    Returns
-    -------
-    By channel the corrected scan (as it was outside the brain's box), its field and their figures.
+    `scans`: by channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
+    `brains`: the mask on each scan's grid; it holds a positive voxel.
+    `from_common`: for each scan the 4×4 that carries a point of one common space to it.
+    `levels`: of the spline.
+    `rounds`: of outliers and field in turn; with 0 nothing is left out.
+    Returns: By channel the corrected scan (as it was outside the brain's box), its field and their figures.
     """
     coarse = {channel: _coarse(scan, brains[channel]) for channel, scan in scans.items()}
     corrected = {channel: copy.log.array for channel, copy in coarse.items()}
@@ -147,7 +136,7 @@ def _inliers(
         here = np.linalg.inv(from_common[channel])
         seen = (resample(one, copy.log.shape, copy.log.affine, from_common[other] @ here).array for other, one in scores.items())
         inliers = copy.brain & ~outlier_regions(seen)
-        used[channel] = inliers if inliers.sum() >= LEAST_USED * copy.brain.sum() else copy.brain
+        used[channel] = inliers if inliers.sum() >= MIN_USED_SHARE * copy.brain.sum() else copy.brain
     return used
 
 
@@ -278,16 +267,16 @@ def outlier_scores(log: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y
 def outlier_regions(scores: Iterable[Float[np.ndarray, "x y z"]]) -> Bool[np.ndarray, "x y z"]:
     """Voxels that stand out in any of the scans, with their fringe and one voxel more, which holds a share of them."""
     farthest = np.maximum.reduce([np.abs(one) for one in scores])
-    grown = ndimage.binary_propagation(farthest > CORE, mask=farthest > FRINGE)
+    grown = ndimage.binary_propagation(farthest > OUTLIER_SD, mask=farthest > FRINGE_SD)
     return np.asarray(ndimage.binary_dilation(grown))
 
 
 def lesion_like(scores: Float[np.ndarray, "x y z"], channel: str, voxel_ml: float) -> Bool[np.ndarray, "x y z"]:
-    """Pieces of `LEAST_LESION_ML` or more that stand out as a lesion does: dark on T1, bright elsewhere; ventricles too."""
-    standing_out = scores < -CORE if channel in DARK_LESIONS else scores > CORE
+    """Pieces of `MIN_LESION_ML` or more that stand out as a lesion does: dark on T1, bright elsewhere; ventricles too."""
+    standing_out = scores < -OUTLIER_SD if channel in DARK_LESIONS else scores > OUTLIER_SD
     pieces = np.zeros(scores.shape, np.int32)
     ndimage.label(standing_out, output=pieces)
-    large = np.bincount(pieces.ravel()) * voxel_ml >= LEAST_LESION_ML
+    large = np.bincount(pieces.ravel()) * voxel_ml >= MIN_LESION_ML
     large[0] = False
     return large[pieces]
 
@@ -322,7 +311,7 @@ def correct_scans(
     for channel, one in corrected.items():
         figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
         figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
-        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - LOST:
+        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - MAX_CONTRAST_LOSS:
             before, after = one.contrast
             log.warnings.append(
                 f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
@@ -331,14 +320,14 @@ def correct_scans(
     log.add(
         "bias",
         f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {LEVELS} levels) inside the brain, "
-        f"estimated without voxels that lie more than {CORE:g} robust standard deviations from the median in any scan "
+        f"estimated without voxels that lie more than {OUTLIER_SD:g} robust standard deviations from the median in any scan "
         f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
         quantitative=quantities,
         levels=LEVELS,
         iterations=ITERATIONS,
         tolerance=TOLERANCE,
         working_mm=WORKING_MM,
-        outlier_deviations=[CORE, FRINGE],
+        outlier_deviations=[OUTLIER_SD, FRINGE_SD],
         rounds=ROUNDS,
         scans=figures,
     )

@@ -29,20 +29,20 @@ from mri_vit.settings.sequences import CHANNELS
 
 QUANTILES = tuple(np.linspace(0.02, 0.98, 25).tolist())  # of a scan in its brain: what its histogram is compared by
 SPARSE_MM = 2.0
-IMAGED = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
-INSIDE = 2  # voxels within the brain's border: its edge is no noise
-OUTSIDE = 2  # voxels around what was imaged: its blur and its ringing are no background
-ENDS = (0.02, 0.98)  # quantiles of the field over the brain
-LEAST = 500  # voxels of background that a mean needs
+HEAD_SIGNAL_SHARE = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
+ERODED_VOXELS = 2  # voxels within the brain's border: its edge is no noise
+DILATED_VOXELS = 2  # voxels around what was imaged: its blur and its ringing are no background
+FIELD_QUANTILES = (0.02, 0.98)  # quantiles of the field over the brain
+MIN_BACKGROUND_VOXELS = 500  # voxels of background that a mean needs
 RIM_MM = 8.0  # of the MNI152 brain that is left out: there brains of one size differ
 # Planes of the MNI152 frame, mm (its atlas's labels are not among the installed files; these need none). Below and behind the
 # first two lies cerebellum alone; above the third the cerebrum, cut at the frame's middle plane and at the other two.
 CEREBELLUM_BELOW, CEREBELLUM_BEHIND, CEREBRUM_ABOVE, FRONT_OF, UPPER_ABOVE = -25.0, -40.0, -15.0, -20.0, 15.0
 DEEP_MM = 8.0  # within the brain: fat that stripping left at its rim is brighter in T1 than anything that takes up contrast
-TAIL = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
-LEAST_VOXELS = 20  # of an end: fewer say nothing
-DARK = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
-BRIGHT = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
+TAIL_SHARE = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
+MIN_TAIL_VOXELS = 20  # of an end: fewer say nothing
+MIN_T1_SD = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
+MAX_T2_SD = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
 PANEL = 224  # pixels per plane: one per millimetre of the default grid
 HEADER = 50  # pixels for the title and the line below it
 WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
@@ -91,21 +91,12 @@ def of_patient(
     of_scans: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All figures of a patient.
-
-    Parameters
-    ----------
-    copies
-        Of the scans on `agreement.GRID`, whatever the study's grid.
-    mask
-        The brain (1) on the reference scan's voxels.
-    pose
-        How the MNI152 brain lies over it.
-    reference
-        The scan that the others were aligned to.
-    taken
-        The scans as they were taken, axes laid as RAS+.
-    of_scans
-        `of_scan` of each.
+    `copies`: of the scans on `agreement.GRID`, whatever the study's grid.
+    `mask`: the brain (1) on the reference scan's voxels.
+    `pose`: how the MNI152 brain lies over it.
+    `reference`: the scan that the others were aligned to.
+    `taken`: the scans as they were taken, axes laid as RAS+.
+    `of_scans`: `of_scan` of each.
     """
 
     def aligned_mirrored(channel: str) -> Float[np.ndarray, "x y z"]:
@@ -162,8 +153,8 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
         return None
     part_of = middle_half(bounding_box(brain))
     part = scan.array[part_of].astype(np.float32)
-    deep = np.asarray(binary_erosion(brain[part_of], iterations=INSIDE), bool)
-    if deep.sum() < LEAST:
+    deep = np.asarray(binary_erosion(brain[part_of], iterations=ERODED_VOXELS), bool)
+    if deep.sum() < MIN_BACKGROUND_VOXELS:
         return None
     beside = (
         sum(np.roll(part, step, axis) for axis in range(3) for step in (-1, 1)) / 6
@@ -188,12 +179,12 @@ def ghosts(scan: Volume, brain: Bool[np.ndarray, "x y z"], background: float) ->
     """
     array = scan.array - background
     signal = float(np.median(array[brain]))
-    imaged = np.asarray(binary_dilation((array > IMAGED * signal) | brain, iterations=OUTSIDE))
+    imaged = np.asarray(binary_dilation((array > HEAD_SIGNAL_SHARE * signal) | brain, iterations=DILATED_VOXELS))
     shares = []
     for axis, n in enumerate(array.shape):
         shifted, beyond = np.roll(imaged, n // 2, axis), np.logical_not(imaged)
         ghost, rest = shifted & beyond, np.logical_not(shifted) & beyond
-        if min(ghost.sum(), rest.sum()) >= LEAST:
+        if min(ghost.sum(), rest.sum()) >= MIN_BACKGROUND_VOXELS:
             shares.append((array[ghost].mean() - array[rest].mean()) / max(signal, 1e-6))
     return float(max(shares)) if shares else None
 
@@ -203,7 +194,7 @@ def shading(before: Float[np.ndarray, "n"], after: Float[np.ndarray, "n"]) -> fl
     known = (before > 0) & (after > 0)
     if not known.any():
         return None
-    low, high = np.quantile(before[known] / after[known], ENDS)
+    low, high = np.quantile(before[known] / after[known], FIELD_QUANTILES)
     return float(high / low)
 
 
@@ -248,17 +239,17 @@ def squeezed(from_mni: Float[np.ndarray, "4 4"]) -> float:
 def fluid_contrast(copies: Copies) -> float | None:
     """How much further T2 rises above FLAIR than it falls below, in standard deviations of the brain; None without either scan.
 
-    It rises in fluid, such as that of the ventricles. What is brighter than `BRIGHT` counts as `BRIGHT` in both.
+    It rises in fluid, such as that of the ventricles. What is brighter than `MAX_T2_SD` counts as `MAX_T2_SD` in both.
     """
-    return _asymmetry(copies, "t2", "flair", (-np.inf, BRIGHT))
+    return _asymmetry(copies, "t2", "flair", (-np.inf, MAX_T2_SD))
 
 
 def enhancement(copies: Copies) -> float | None:
     """How much further T1ce rises above T1 than it falls below, in standard deviations of the brain; None without either scan.
 
-    It rises in what takes up contrast. What is darker than `DARK` counts as `DARK` in both.
+    It rises in what takes up contrast. What is darker than `MIN_T1_SD` counts as `MIN_T1_SD` in both.
     """
-    return _asymmetry(copies, "t1ce", "t1", (DARK, np.inf))
+    return _asymmetry(copies, "t1ce", "t1", (MIN_T1_SD, np.inf))
 
 
 def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, float]) -> float | None:
@@ -266,10 +257,10 @@ def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, flo
     if not {bright, other} <= copies.scans.keys():
         return None
     deep = np.asarray(distance_transform_edt(copies.brain, sampling=copies.voxel_mm)) > DEEP_MM
-    if deep.sum() < LEAST_VOXELS / TAIL:
+    if deep.sum() < MIN_TAIL_VOXELS / TAIL_SHARE:
         return None
     values: list[Float[np.ndarray, "n"]] = [copies.scans[scan][deep].clip(*limits) for scan in (bright, other)]
-    low, middle, high = np.quantile(values[0] - values[1], (TAIL, 0.5, 1 - TAIL))
+    low, middle, high = np.quantile(values[0] - values[1], (TAIL_SHARE, 0.5, 1 - TAIL_SHARE))
     return float(low + high - 2 * middle)
 
 

@@ -30,9 +30,9 @@ Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobo
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
 FINE_MM = 2.0  # second level: agrees with full resolution to 0.2-0.4 mm
-SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
-ROUGH_SHARE = 0.025  # until steps are shorter than 0.05 mm: few are left for the larger share
-INNER_SHARE = 0.4  # when only the brain counts, which is a quarter of a head's scan
+SAMPLED_SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
+COARSE_SAMPLED_SHARE = 0.025  # until steps are shorter than 0.05 mm: few are left for the larger share
+BRAIN_SAMPLED_SHARE = 0.4  # when only the brain counts, which is a quarter of a head's scan
 INNER_MARGIN_MM = 6.0  # the brain, the fluid and bone around it; scalp is further, and its fat is off by a pixel (chemical shift)
 SAMPLES = 5000  # but never fewer, or a coarse scan's metric is noise
 ITERATIONS = 100  # at most, per level; 20 to 60 are used
@@ -137,19 +137,11 @@ def align(
     freedom: Freedom = RIGID,
 ) -> Alignment:
     """The best alignment reached from several starts, never worse than the first start itself.
-
-    Parameters
-    ----------
-    fixed, moving
-        The two scans.
-    starts
-        Guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
-    bins
-        Of the joint histogram.
-    near
-        Where (1) in the fixed scan's space the metric looks; everywhere when None.
-    freedom
-        `RIGID` or `AFFINE`.
+    `fixed`, `moving`: the two scans.
+    `starts`: guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
+    `bins`: of the joint histogram.
+    `near`: where (1) in the fixed scan's space the metric looks; everywhere when None.
+    `freedom`: `RIGID` or `AFFINE`.
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
     fixed_copy, moving_copy = coarse_copy(fixed, fine_mm), coarse_copy(moving, fine_mm)
@@ -158,15 +150,15 @@ def align(
         coarse_copy(moving_copy, COARSE_MM),
         bins,
         near,
-        SHARE,
+        SAMPLED_SHARE,
         freedom,
         step_mm=4.0,
         stop_mm=0.4,
     )
     reached = [level.optimise(start) for start in starts]
     metrics = tuple(metric for _, metric in reached)
-    rough = _Level(fixed_copy, moving_copy, bins, near, ROUGH_SHARE, freedom, step_mm=1.0, stop_mm=0.05)
-    level = _Level(fixed_copy, moving_copy, bins, near, SHARE, freedom, step_mm=0.125, stop_mm=0.01)
+    rough = _Level(fixed_copy, moving_copy, bins, near, COARSE_SAMPLED_SHARE, freedom, step_mm=1.0, stop_mm=0.05)
+    level = _Level(fixed_copy, moving_copy, bins, near, SAMPLED_SHARE, freedom, step_mm=0.125, stop_mm=0.01)
     matrix, _ = level.optimise(rough.optimise(reached[int(np.argmax(metrics))][0])[0])
     metric, first_metric = level.metric(matrix), level.metric(starts[0])
     if first_metric >= metric:
@@ -188,7 +180,14 @@ def to_reference(reference: Volume, scan: Volume, near: Volume | None = None) ->
 def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], near: Volume) -> Alignment:
     """A scan's alignment to the reference settled by what lies near the brain alone; it stays if that is no better."""
     level = _Level(
-        coarse_copy(reference, FINE_MM), coarse_copy(scan, FINE_MM), BINS, near, INNER_SHARE, RIGID, step_mm=0.25, stop_mm=0.01
+        coarse_copy(reference, FINE_MM),
+        coarse_copy(scan, FINE_MM),
+        BINS,
+        near,
+        BRAIN_SAMPLED_SHARE,
+        RIGID,
+        step_mm=0.25,
+        stop_mm=0.01,
     )
     settled, _ = level.optimise(matrix)
     before, after = level.metric(matrix), level.metric(settled)

@@ -224,14 +224,9 @@ def complete(target: Path, refuse: Callable[[Path], None], done: Callable[[Path]
     Killed at any moment, `target` is the old folder, the new one, or (for an instant while one gives way) none. It never holds
     files of two writers: of several at once each builds a folder of its own.
 
-    Parameters
-    ----------
-    target
-        Where the folder goes.
-    refuse
-        Raises when what is at `target` is not ours to delete; it is asked right before that.
-    done
-        Whether what lies at `target` by then is what was to be made, by another process that was faster: it then stays.
+    `target`: where the folder goes.
+    `refuse`: raises when what is at `target` is not ours to delete; it is asked right before that.
+    `done`: whether what lies at `target` by then is what was to be made, by another process that was faster: it then stays.
     """
     home = target.parent / BUILDING
     refuse_link(target)

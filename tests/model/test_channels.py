@@ -10,7 +10,7 @@ import torch
 from mri_vit.data import draw
 from mri_vit.data.draw import stream
 from mri_vit.errors import UsageError
-from mri_vit.explain.methods.modality import scores_by_scan
+from mri_vit.explain.methods.occlusion import scores_by_scan
 from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network

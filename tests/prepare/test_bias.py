@@ -68,7 +68,7 @@ def test_a_lesion_that_bias_correction_takes_is_warned_of(monkeypatch: pytest.Mo
     monkeypatch.setattr(bias, "correct", partial(bias.correct, levels=bias.ITK_LEVELS, rounds=0))
     log = steps(large())
     before, after = log.steps[0]["scans"]["flair"]["lesion_like_contrast"]
-    assert after < (1 - bias.LOST) * before
+    assert after < (1 - bias.MAX_CONTRAST_LOSS) * before
     assert [
         told for told in log.warnings if f"flair: lesion-like contrast was {before:.2f} SD" in told and f" {after:.2f} " in told
     ]

@@ -553,7 +553,7 @@ def test_an_outlier_does_not_set_the_scale_and_missing_voxels_are_the_mean() -> 
     spiked[0, 0, 0], spiked[1, 1, 1] = 1e6, np.nan
     found = alignment.zscore(spiked, inside)
     assert found.deviation == pytest.approx(clean.deviation, rel=0.01)
-    assert found.array[0, 0, 0] == alignment.LIMIT
+    assert found.array[0, 0, 0] == alignment.Z_LIMIT
     assert found.array[1, 1, 1] == 0
 
 

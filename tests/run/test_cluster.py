@@ -15,6 +15,7 @@ from made.jobs import refuse, square_of, visible
 from mri_vit.cli import exit_code
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
+from mri_vit.prepare.patient import faults_of
 from mri_vit.run import atomic, executors, jobs
 from mri_vit.run.jobs import Done, Lost, Task, Workplace
 from mri_vit.settings import file as study_file
@@ -211,7 +212,7 @@ def test_patients_whom_a_cluster_lost_are_not_excluded(tiny, tmp_path, on):
     on(Pretended(lambda task: True))
     patient = Patient("p1", {}, {}, {})
     with pytest.raises(Killed, match="p1: lost"):
-        list(patient.faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
+        list(faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
 
 
 def test_what_stops_a_job_from_outside_is_no_fault_of_its_own(tmp_path):

@@ -135,7 +135,7 @@ def _needed(settings: Settings) -> str:
 def refusals(metrics: Metrics, settings: Settings) -> str:
     needed = run_facts.every_sequence(settings.channels) if _needs_all(settings) else _needed(settings)
     return (
-        f"The software gives no prediction without {needed}, or when a scan shows less than {alignment.OVERLAP:.0%} "
+        f"The software gives no prediction without {needed}, or when a scan shows less than {alignment.MIN_OVERLAP:.0%} "
         "of the brain; it names patient, file and reason."
     )
 

@@ -74,7 +74,7 @@ def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> lis
         sentences.append(f"{who} alignments were refined on the brain and the {register.INNER_MARGIN_MM:g} mm around it.")
     return [
         *sentences,
-        f"A patient with a scan whose field of view held less than {alignment.OVERLAP:.0%} of the brain was excluded.",
+        f"A patient with a scan whose field of view held less than {alignment.MIN_OVERLAP:.0%} of the brain was excluded.",
     ]
 
 
@@ -87,7 +87,7 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
-        f"{bias.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
+        f"{bias.OUTLIER_SD:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
         f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
@@ -102,7 +102,7 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
         f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
-        f"% at each end were moved to their percentile, and values were limited to ±{alignment.LIMIT:g} standard deviations.",
+        f"% at each end were moved to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
         f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} places); patches with any brain voxel were "
         "kept, with everything outside the brain set to zero.",
     ]

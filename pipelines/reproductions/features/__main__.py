@@ -21,7 +21,7 @@ from mri_vit import study
 from mri_vit.cli.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import run_cohort
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.run import executors, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes

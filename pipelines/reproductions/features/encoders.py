@@ -30,7 +30,7 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import UsageError
-from mri_vit.features import extraction, ours
+from mri_vit.features import extraction
 from mri_vit.features.extraction import Features, Origin
 from mri_vit.model.baselines import VolumeEncoder
 from mri_vit.model.weights import fill
@@ -220,7 +220,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
         shown = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
-        for name, vectors in ours.readings(encoder, *shown).items():
+        for name, vectors in extraction.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}
 

@@ -30,8 +30,8 @@ from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
 from mri_vit.features.fitting import CLS, HEADS
 from mri_vit.model import network
-from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.network import Neural, network_seed
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.run import files

@@ -32,7 +32,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.metrics.discrimination import auc, auc_interval
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.prepare.tumour import on_grid
 from mri_vit.report.words.notation import between, number
 from mri_vit.run import folder as run_folder

@@ -21,7 +21,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import drawings, inspect_network
 from mri_vit.explain.inspection import inspect_network as inspection_page
 from mri_vit.explain.inspection import vit_numbers as inspection
-from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection.learned import Subject
 from mri_vit.explain.inspection.vit_numbers import measure_vit, step_rows
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network

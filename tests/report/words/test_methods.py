@@ -257,10 +257,10 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
         f"{alignment.TAIL_PERCENT:g} % at each",
     ]
     shown += [
-        f"±{alignment.LIMIT:g} standard",
+        f"±{alignment.Z_LIMIT:g} standard",
         f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
-        f"more than {bias.CORE:g} robust standard deviations",
-        f"less than {alignment.OVERLAP:.0%} of the brain",
+        f"more than {bias.OUTLIER_SD:g} robust standard deviations",
+        f"less than {alignment.MIN_OVERLAP:.0%} of the brain",
     ]
     assert [words for words in shown if words not in told] == []
 
