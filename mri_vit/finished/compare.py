@@ -21,7 +21,7 @@ from mri_vit.finished.paired_runs import Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.figures.pictures import data_url
-from mri_vit.report.numbers import comparators
+from mri_vit.report.numbers import results
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, counted, listed, title, with_sign
@@ -230,7 +230,7 @@ def _tick(value: float) -> str:
 
 def _rows(found: EndpointCompared) -> list[ForestRow]:
     """The own model, and of the others that a report shows those whose predictions differ."""
-    candidates = comparators.shown([model for model in found.models if is_candidate(model)])
+    candidates = results.shown([model for model in found.models if is_candidate(model)])
     shown = {
         model: one
         for model, one in found.models.items()

@@ -41,8 +41,8 @@ from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
 from mri_vit.report.pages import patient_drawings, patient_pages
-from mri_vit.report.reading.maps import Map
-from mri_vit.report.schema.run import Step
+from mri_vit.report.reading.run_files import Map
+from mri_vit.report.schema.metrics import Step
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes

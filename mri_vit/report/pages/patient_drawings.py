@@ -25,7 +25,7 @@ from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
 from mri_vit.metrics.survival import kaplan_meier
 from mri_vit.prepare.prepared import reference_to_grid
-from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
 from mri_vit.settings import sequences

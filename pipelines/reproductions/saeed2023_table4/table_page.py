@@ -15,7 +15,7 @@ from rich.text import Text
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading.run import Run
-from mri_vit.report.verdicts.models import ALPHA
+from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.report.words.caveats import SAEED
 from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, p_value, with_sign
