@@ -11,10 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import RENAMED
+from mri_vit.settings.file import RENAMED
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 HEAD = """# The study file
 

@@ -12,10 +12,9 @@ from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.recipe import CHANNELS
+from mri_vit.settings.schema import NO_BLOCK, Endpoint, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
-from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,8 +15,7 @@ from mri_vit.cli import file_verbs
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight import labels as plausible
 from mri_vit.preflight import needs, scans
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.schema import Comparator, Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Comparator, Endpoint, Study
 
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 

@@ -29,8 +29,8 @@ from mri_vit.run import atomic, files
 from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 from mri_vit.style import GREY, INK, VERMILLION
 
 SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all

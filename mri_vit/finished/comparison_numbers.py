@@ -24,8 +24,8 @@ from mri_vit.report.schema.metrics import Design
 from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.verdicts import FEWEST
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
 KINDS = {"a": "A better", "b": "B better", "alike": "not told apart", "same": "same", "undefined": "not compared"}

@@ -26,9 +26,8 @@ from mri_vit.report.words.notation import is_defined
 from mri_vit.run import files, integrity
 from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import PERMUTED
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
 OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths, of which the patients' own section says what matters

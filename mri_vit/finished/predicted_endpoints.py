@@ -37,8 +37,8 @@ from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, counts, percentile_
 from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.run import files, integrity
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.schema import Endpoint
 
 Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"

@@ -47,7 +47,7 @@ from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
@@ -237,7 +237,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         per_cent=predicted_endpoints.per_cent,
         number=notation.number,
         title=notation.title,
-        sequence=sequences.title,
+        sequence=recipe.title,
         interval=notation.interval,
     )
     templates.tests.update(known=notation.is_defined)
@@ -248,7 +248,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         name=made.patient,
         volumes=VOLUMES,
         qc=files.QC,
-        given=[MASKS.get(one.holds) or sequences.title(one.holds) for one in made.preparation.read],
+        given=[MASKS.get(one.holds) or recipe.title(one.holds) for one in made.preparation.read],
         strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
         strip_width=patient_drawings.STRIP_WIDTH,

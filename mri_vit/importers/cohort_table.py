@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from mri_vit.data import cohort, columns
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import NO_AGE, NO_RULE, LeftOut, Reading, SourceContents, Visit
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS
 
 MONTH_DAYS = 365.25 / 12
 MIN_TIMES = 30  # times that a distribution can be told from

@@ -31,8 +31,8 @@ from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.sequences import CHANNELS, REFERENCE
+from mri_vit.settings.recipe import CHANNELS, REFERENCE
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
 IMPORT = "import.json"  # by its hash of the table, a table of ours is known

@@ -48,8 +48,7 @@ from mri_vit.importers.persons import (
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, progress, say
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 from mri_vit.settings.source import NIFTI
 
 Hashes = Mapping[Path, str]  # of voxels, by file

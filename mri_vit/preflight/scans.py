@@ -29,7 +29,7 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.preflight.labels import follows
 from mri_vit.run.integrity import sha256
 from mri_vit.settings import source
-from mri_vit.settings.sequences import title
+from mri_vit.settings.recipe import title
 
 Result = TypeVar("Result")
 THREADS = 8  # as many files are asked for at a time

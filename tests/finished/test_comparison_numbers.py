@@ -19,7 +19,7 @@ from mri_vit.metrics.within_fold import within_fold_auc
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.judged import flags, floats, known_rows
 from mri_vit.report.schema.metrics import Design
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MARKER = Endpoint(name="mgmt", kind="binary")
 SURVIVAL = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -37,8 +37,7 @@ from mri_vit.preflight.scans import look
 from mri_vit.run import folder as run_folder
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings import file as study_file
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 
 ORIENTATIONS = [
     "".join(codes) for axes in itertools.permutations(["RL", "AP", "SI"]) for codes in itertools.product(*axes)

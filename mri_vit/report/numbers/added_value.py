@@ -21,8 +21,8 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
+from mri_vit.settings.schema import Endpoint
 
 ASSIGNED_FOLDS = 5  # for the Cox regressions' own coefficients where the run has no folds; Kohavi 1995: five or ten
 MOST_MISSING = 0.5  # of the patients: a column that most of them lack would decide who is analysed

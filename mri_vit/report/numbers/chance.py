@@ -23,7 +23,7 @@ from mri_vit.report.numbers.judged import Caveats, averaged, first_repeat, flags
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.endpoints import BinaryFigures, SurvivalFigures
 from mri_vit.report.schema.parts import ChanceMethod, Estimate, Retraining, WithinSites
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 

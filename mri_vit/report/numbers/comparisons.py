@@ -26,8 +26,8 @@ from mri_vit.report.numbers.binary import outside
 from mri_vit.report.numbers.chance import Measurement
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome
 from mri_vit.report.schema.parts import Difference, Pair, ResampledTest
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Endpoint
 
 ROW = ["repeat", "patient"]  # what a row of a model's table is of
 

@@ -19,8 +19,8 @@ from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.reading.run import OWN, Run
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
 from mri_vit.report.schema.parts import CalibrationGroup, Repeat
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 

@@ -28,8 +28,8 @@ from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat,
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.metrics import Drift, SiteFigure
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import Endpoint
 
 PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
 MODEL = VIT  # whose vector is probed where the table does not say

@@ -27,7 +27,7 @@ from mri_vit.report.schema.metrics import Environment, Metrics, Nothing
 from mri_vit.report.schema.patients import GroupMaps, Patient, PatientMaps, ShownMap
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import MAP_KINDS, capitalize_first
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 
 DEMO = "demo"  # the study on the built-in cohort
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
@@ -135,7 +135,7 @@ def is_synthetic(run: Run) -> bool:
     """
     people = run.predictions.patient
     noted = run.design == "cross-validation" and SYNTHETIC_NOTE in run.notes
-    return noted or (run.study.name == DEMO and len(people) > 0 and made_up(people))
+    return noted or (run.study.name == DEMO and len(people) > 0 and all_from_demo(people))
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:

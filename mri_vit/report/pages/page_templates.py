@@ -16,7 +16,7 @@ from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import caveats, endpoint_results, notation, run_facts
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NO_CANDIDATES
 
 
@@ -34,7 +34,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         ratio=caveats.hazard_ratio_in_words,
         column=caveats.covariate_label,
         change=caveats.gain_of_c,
-        sequence=sequences.title,
+        sequence=recipe.title,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,

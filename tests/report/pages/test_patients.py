@@ -48,8 +48,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, PatientMaps
 from mri_vit.report.words import map_sentences, notation, run_facts
 from mri_vit.settings import schema
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 from mri_vit.settings.sections import Grid
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle

@@ -41,8 +41,7 @@ from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResul
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import escape
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 from mri_vit.settings.sections import Explain
 
 ENDPOINTS = ("mgmt", "pten")

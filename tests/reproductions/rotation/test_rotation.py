@@ -29,8 +29,7 @@ from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.model import network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Grid, Prepare
 
 CUBE = Grid(edge=16, spacing_mm=8.0, patch=4)
