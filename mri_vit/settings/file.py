@@ -202,25 +202,25 @@ def _section(location: list[str]) -> type[BaseModel]:
 TYPE_WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "table"}
 BOUND_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}  # as pydantic keeps them
 RENAMED = {  # keys of versions before 0.5, and what they are called now
-    "prepare": {"tumour_crop_margin_mm": "tumour_crop_margin_mm"},
+    "prepare": {"around_tumour_mm": "tumour_crop_margin_mm"},
     "pretrain": {"batch": "batch_size", "rate": "learning_rate"},
     "train": {
         "batch": "batch_size",
         "clip": "grad_clip_norm",
-        "embedding_lr_factor": "embedding_lr_factor",
+        "embedding_rate": "embedding_lr_factor",
         "frozen": "freeze_fraction",
-        "mask_supervision_attention": "mask_supervision_attention",
-        "mask_supervision_token_labels": "mask_supervision_token_labels",
-        "mask_supervision_patch_labels": "mask_supervision_patch_labels",
-        "mask_supervision_fraction": "mask_supervision_fraction",
-        "tumour_tokens_first": "tumour_tokens_first",
+        "guide_attention": "mask_supervision_attention",
+        "guide_encoded": "mask_supervision_token_labels",
+        "guide_labels": "mask_supervision_patch_labels",
+        "guide_share": "mask_supervision_fraction",
+        "guide_tokens": "tumour_tokens_first",
         "intensity": "intensity_jitter",
         "mirror": "flip_lr",
-        "translation_mm": "translation_mm",
+        "move_mm": "translation_mm",
         "rate": "learning_rate",
         "sided": "laterality_endpoints",
-        "val_every": "val_every",
-        "val_fraction": "val_fraction",
+        "tune_every": "val_every",
+        "tune_fraction": "val_fraction",
     },
     "report": {"planted": "expected_verdicts"},
 }
@@ -252,7 +252,7 @@ def keys(section: type[Section] = Study, prefix: str = "") -> Iterator[Key]:
 
 
 def present_name(name: str) -> str:
-    """The present name of a key of versions before 0.5: train.learning_rate for train.learning_rate; "" for any other."""
+    """The present name of a key of versions before 0.5: train.learning_rate for train.rate; "" for any other."""
     section, _, key = name.rpartition(".")
     new = RENAMED.get(section, {}).get(key)
     return f"{section}.{new}" if new else ""
