@@ -23,9 +23,7 @@ from typing import Literal
 MAX_NUMBER = 1e100  # its square, which a variance takes, is still a number
 MAX_LEVELS = 10  # a column of more different words is a name or a note, not a category
 MAX_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
-NUMERIC_SHARE = (
-    0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
-)
+NUMERIC_SHARE = 0.5  # of filled cells: a column with so many numbers is meant as numbers; words do not look like them by chance
 MIN_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
 PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
@@ -48,10 +46,7 @@ IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|numme
 DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
-SORTED_FILL, SHUFFLED_FILL = (
-    0.5,
-    0.8,
-)  # share of its span that a running number fills, in the rows' order and in any: rows are left out
+SORTED_FILL, SHUFFLED_FILL = 0.5, 0.8  # of its span a running number fills, in the rows' order and in any: rows are left out
 
 
 @dataclass(frozen=True)

@@ -136,19 +136,13 @@ def _whole(observed: Float[np.ndarray, " b"], expected: Float[np.ndarray, " b"],
     return [observed / np.where(expected > 0, expected, math.nan), (expected - observed) / n]
 
 
-REML_ITERATIONS, REML_TOL = (
-    10_000,
-    1e-12,
-)  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
+REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
 ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
 TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
-MAX_TAU_RATIO, TAU_POINTS = (
-    1e4,
-    500,
-)  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
-# straight on a scale of ratios: 4 % apart
+# tau² is looked at up to so many variances of the values, at so many points 4 % apart, and interpolated between
+MAX_TAU_RATIO, TAU_POINTS = 1e4, 500
 
 
 def i_squared(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"]) -> float:
