@@ -125,14 +125,10 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return Contents(None, why, remark, rows)
     if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
-    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and _long(known):
+    long = all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in known)  # as ids are, and volumes in mm³
+    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and long:
         remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
     return Contents("number", "", remark, rows)
-
-
-def _long(values: Sequence[float]) -> bool:
-    """Whether all values are whole numbers of as many digits as ids have; volumes in mm³ are such numbers as well."""
-    return all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in values)
 
 
 def _dates(cells: Sequence[str]) -> str:
@@ -294,18 +290,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
 }
 
-MISSING = {
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "none",
-    "not available",
-    "not applicable",
-    "not reported",
-    "unknown",
-    "--",
-}  # how public tables write a missing value
+# How public tables write a missing value.
+MISSING = {"", "na", "n/a", "nan", "none", "unknown", "--", "not available", "not applicable", "not reported"}
 
 
 def key(name: str) -> str:

@@ -342,7 +342,7 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
                 and formulas.cell(number, index + 1).value is not None
             ):
                 faults.append(("a formula whose result the workbook does not hold; open it in Excel and save it", number, index))
-            elif _cut(cell.value):
+            elif isinstance(cell.value, int | float) and abs(cell.value) >= 10**DIGITS:
                 faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
         lines.append((number, texts))
         dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
@@ -394,10 +394,6 @@ def _shown(cell: Any) -> str:
         padded = re.fullmatch(r'(?:"([^"]*)")?(0+)', form)  # such as 00000, by which 12 is shown as 00012
         return f"{padded[1] or ''}{int(value):0{len(padded[2])}d}" if padded else str(int(value))
     return f"{value:.{DIGITS}g}"
-
-
-def _cut(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 10**DIGITS
 
 
 def _hidden(sheet: Any, last_row: int) -> Iterator[str]:

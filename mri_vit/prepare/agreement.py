@@ -43,8 +43,15 @@ class Likeness:
     reversed: float | None
 
     @property
-    def ratio(self) -> float:
-        return self.direct / max(self.mirrored, LIKENESS_EPS)
+    def figures(self) -> dict[str, float | None]:
+        """As they stand in `patient.json`."""
+        ratio = self.direct / max(self.mirrored, LIKENESS_EPS)
+        return {
+            "likeness": self.direct,
+            "mirrored_likeness": self.mirrored,
+            "own_to_mirrored": ratio,
+            "reversed": self.reversed,
+        }
 
 
 @dataclass(frozen=True)
