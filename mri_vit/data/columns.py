@@ -79,6 +79,7 @@ def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
 
 def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
     """What a column holds.
+
     `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
     if NAMELESS.fullmatch(name):
@@ -374,6 +375,7 @@ def _number_behind_letters(own: Form) -> Form:
 
 def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) -> dict[str, str]:
     """The pairs in which each is the only counterpart of the other; a counterpart that is itself among `names` is taken.
+
     `names`: all ids of the one side.
     `pairs`: as `counterparts` gives them.
     """

@@ -91,12 +91,9 @@ def of_patient(
     of_scans: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All figures of a patient.
-    `copies`: of the scans on `agreement.GRID`, whatever the study's grid.
-    `mask`: the brain (1) on the reference scan's voxels.
-    `pose`: how the MNI152 brain lies over it.
-    `reference`: the scan that the others were aligned to.
-    `taken`: the scans as they were taken, axes laid as RAS+.
-    `of_scans`: `of_scan` of each.
+
+    `copies` of the scans are on `agreement.GRID`, whatever the study's grid; `mask` is the brain (1) on the reference scan's
+    voxels, over which the MNI152 brain lies as `pose` says; `taken` are the scans as they were taken, axes laid as RAS+.
     """
 
     def aligned_mirrored(channel: str) -> Float[np.ndarray, "x y z"]:
