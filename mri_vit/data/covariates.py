@@ -12,8 +12,7 @@ import pandas as pd
 from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import MAX_NUMBER, Contents, contents, filled, is_age, numbers
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 MOST_NAMED = 5  # patients in a sentence
 ORIGIN = ("site", "cohort", "scan_cohort", "same_as")  # where a patient is from, not how they are

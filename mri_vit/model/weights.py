@@ -31,7 +31,7 @@ from mri_vit.model.encoder import POSITION_STD, Encoder, resize_positions
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
-from mri_vit.settings.keys import under_present_names
+from mri_vit.settings.file import under_present_names
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.sections import Grid
 

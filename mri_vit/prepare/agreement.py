@@ -17,8 +17,8 @@ from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
+from mri_vit.settings.recipe import is_quantitative
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
 THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from others and from the mirror image; thicker not tried

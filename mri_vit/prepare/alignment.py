@@ -30,8 +30,8 @@ from mri_vit.data.volume import (
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import brain, register
 from mri_vit.prepare.prepared import Log
+from mri_vit.settings.recipe import title, titles
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import title, titles
 
 MIN_OVERLAP = 0.90  # of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
 MAX_MISSED_SHARE = 0.005  # of the brain outside a scan's field of view, or outside the grid: a rim that needs no warning

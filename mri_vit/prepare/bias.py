@@ -25,7 +25,7 @@ from scipy import ndimage
 
 from mri_vit.data.volume import Box, Volume, bounding_box, box_shape, resample
 from mri_vit.prepare.prepared import Log
-from mri_vit.settings.sequences import is_quantitative, titles
+from mri_vit.settings.recipe import is_quantitative, titles
 
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction

@@ -23,8 +23,8 @@ from scipy import ndimage
 from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
 from mri_vit.data.volume import Volume, bounding_box, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Prepare
-from mri_vit.settings.sequences import title
 
 STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10

@@ -33,9 +33,9 @@ from mri_vit.run.atomic import complete, refuse_link, write_bytes
 from mri_vit.run.jobs import Workplace, close_ledger
 from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings import source
+from mri_vit.settings.recipe import named, template_sequence
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import BRAIN_ML, Grid, Prepare
-from mri_vit.settings.sequences import like_the_template, named
 from mri_vit.settings.source import shown
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
@@ -120,7 +120,7 @@ def _build(
     }
     uncorrected, brains = {c: scan for c, (scan, _) in boxes.items()}, {c: inside for c, (_, inside) in boxes.items()}
     scans = bias.correct_scans(uncorrected, brains, from_reference, log) if settings.bias else uncorrected
-    facing = like_the_template(scans, reference)
+    facing = template_sequence(scans, reference)
     pose = alignment.to_mni(scans[facing], facing, brains[facing], wholes[facing], log).seen_from(from_reference[facing])
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
 

@@ -25,7 +25,7 @@ from mri_vit.prepare import agreement, register
 from mri_vit.prepare import brain as brains_of
 from mri_vit.prepare.agreement import Copies
 from mri_vit.prepare.bias import MAD_TO_SD, NEGATIVE_SHARE
-from mri_vit.settings.sequences import CHANNELS
+from mri_vit.settings.recipe import CHANNELS
 
 QUANTILES = tuple(np.linspace(0.02, 0.98, 25).tolist())  # of a scan in its brain: what its histogram is compared by
 SPARSE_MM = 2.0

@@ -26,8 +26,8 @@ from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written
+from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Grid, Prepare
-from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
 MAX_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds

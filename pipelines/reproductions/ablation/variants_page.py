@@ -21,7 +21,7 @@ from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Encode, Network, flops
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, ForestRow, ForestScale, Stroke, forest
-from mri_vit.report.verdicts.models import ALPHA
+from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.settings.recipe import VIT, Comparator
 from mri_vit.settings.schema import Study

@@ -19,16 +19,15 @@ from made.run import add_comparators, make_run, write_cost
 from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, within_fold
-from mri_vit.report.numbers import comparators
-from mri_vit.report.pages import report_files, terminal
+from mri_vit.report import verdicts as beside_own
+from mri_vit.report.numbers import results
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.reading import tables
+from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
-from mri_vit.report.verdicts import models as beside_own
-from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import checklists, model_verdicts, networks, notation
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
@@ -138,7 +137,7 @@ def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat
 
 def test_costs_of_every_repeat_count(tmp_path):
     found = run_folder.read_run(contest(tmp_path / "twice", repeats=2))
-    told = comparators.measure(found, {}, ["vit", "slow"])
+    told = results.contender_figures(found, {}, ["vit", "slow"])
     assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 
 
@@ -150,10 +149,10 @@ def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
 
 def test_a_damaged_cost_is_named(tmp_path):
     write_cost(tmp_path, "vit", 0, 1, parameters=1)
-    assert tables.costs({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
+    assert run_files.costs({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
     (tmp_path / "fold-2" / "cost.json").write_text("{")
     with pytest.raises(IntegrityError, match=re.escape(str(tmp_path / "fold-2" / "cost.json"))):
-        tables.costs({"vit": tmp_path}, [(0, 1)])
+        run_files.costs({"vit": tmp_path}, [(0, 1)])
 
 
 def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
@@ -203,9 +202,7 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     fused = run.predictions[run.predictions.model == "vit"].assign(model=recipe.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = [
-        networks.described_contender(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])
-    ]
+    told = [networks.contender(one, study, both.recipes) for one in results.contender_figures(both, {}, ["vit", recipe.FUSED])]
     assert (told[1].architecture, told[1].parameters) == (networks.FUSION, None)
     metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
     assert f"{recipe.FUSED}: {networks.FUSION}." in " ".join(networks.comparator_sentences(metrics, Facts()))
@@ -265,7 +262,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit does not differ significantly from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: baselines")]
-    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdict_lines(filled(metrics))
+    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in report_files.verdict_lines(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
@@ -361,7 +358,7 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
     assert order[0] == "vit"
     scores = [contender["mean_score"] for contender in metrics["contenders"][1:]]
     assert scores == sorted(scores, reverse=True)
-    assert metrics["shown"] == order[: comparators.MOST_SHOWN]
+    assert metrics["shown"] == order[: results.MOST_SHOWN]
     assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
     curves = {path.stem.removeprefix("roc_mgmt_") for path in (many / "figures").glob("roc_mgmt_*.svg")}
     assert curves == {*metrics["shown"], "clinical"}
@@ -381,9 +378,9 @@ def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_resul
 
 
 def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
-    rows = terminal.result_rows(filled(read_metrics(many)))
+    rows = report_files.result_rows(filled(read_metrics(many)))
     assert [row.model for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
-    assert all(sum(map(len, astuple(row))) + 2 * len(terminal.RESULT_COLUMNS) <= 80 for row in rows)
+    assert all(sum(map(len, astuple(row))) + 2 * len(report_files.RESULT_COLUMNS) <= 80 for row in rows)
 
 
 # --- pretraining -----------------------------------------------------------------------------------------------------------
@@ -394,7 +391,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     assert words.index(f"Transductive. While pretraining without labels, {who} used scans") < words.index(
         "Verdicts in full every p-value"
     )
-    assert terminal.verdict_lines(filled(metrics))[0].endswith(who)
+    assert report_files.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
     assert f"Transductive: a model was pretrained on scans of patients on whom it is judged: {who}" in written
     for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
