@@ -96,7 +96,8 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
     mask, published = file_name(patient, "brain", "", GRID, "mask.nii.gz"), None
     written: list[dict[str, str]] = [{} for _ in results]  # file by space, map by map
     peaks: list[dict[str, Any]] = []
-    of_grid = Frame((study.grid.edge,) * 3, np.array(study.grid.affine), np.eye(4))
+    edge = study.grid.edge
+    of_grid = Frame((edge, edge, edge), np.array(study.grid.affine), np.eye(4))
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), of_grid.affine), beside / mask)
         for name, frame in (frames_of_patient(patient, scan, study) | {GRID: of_grid}).items():
