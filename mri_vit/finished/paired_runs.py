@@ -21,7 +21,7 @@ from mri_vit.finished.comparison_document import Alone, Cost, Costs, Patients, S
 from mri_vit.report.numbers import results
 from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read_run
-from mri_vit.report.schema.metrics import Environment
+from mri_vit.report.schema.parts import Environment
 from mri_vit.report.words.notation import is_defined
 from mri_vit.run import files, integrity
 from mri_vit.run.folder import FREE

@@ -42,7 +42,7 @@ from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
 from mri_vit.report.pages import patient_drawings, patient_pages
 from mri_vit.report.reading.run_files import Map
-from mri_vit.report.schema.metrics import Step
+from mri_vit.report.schema.parts import Step
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes

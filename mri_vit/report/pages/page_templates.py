@@ -12,8 +12,8 @@ from mri_vit import style
 from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import OWN
 from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import caveats, endpoint_results, notation, run_facts
 from mri_vit.settings import sequences

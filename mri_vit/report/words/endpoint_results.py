@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import (
     AucAt,
     BinaryEndpoint,
@@ -21,10 +20,10 @@ from mri_vit.report.schema.endpoints import (
     SurvivalResult,
 )
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import Comparison, Estimate, Value
+from mri_vit.report.schema.parts import OWN, Comparison, Estimate, Value
 from mri_vit.report.words import run_facts
-from mri_vit.report.words.model_verdicts import METHODS
 from mri_vit.report.words.notation import (
+    CHANCE_TESTS,
     SYMBOLS,
     adjusted_p,
     between,
@@ -233,7 +232,7 @@ SITES = "Within sites"
 def _chance_test(r: Result) -> str:
     test = r.chance_test
     draws = f", {test.draws:,} permutations" if test.draws else ""
-    return f"{p_value(test.p)}; {METHODS[test.method]}{draws}, error × {number(test.inflation, 2)}"
+    return f"{p_value(test.p)}; {CHANCE_TESTS[test.method]}{draws}, error × {number(test.inflation, 2)}"
 
 
 def _retrained(r: Result) -> str | None:

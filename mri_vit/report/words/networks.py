@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mri_vit.report.numbers.results import ContenderFigures
+from mri_vit.report.schema.measured import ContenderFigures
 from mri_vit.report.schema.metrics import Contender, Metrics, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from mri_vit.crossval import power
 from mri_vit.metrics import within_fold
-from mri_vit.report.numbers.patients import Worst
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import Result
-from mri_vit.report.schema.metrics import Design, Metrics, Settings
-from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.measured import Worst
+from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import sequences

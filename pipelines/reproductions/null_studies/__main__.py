@@ -39,7 +39,8 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.intervals import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
-from mri_vit.report.numbers.chance import ALPHA, Background
+from mri_vit.report.numbers.chance import Background
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Train
 

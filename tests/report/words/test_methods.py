@@ -14,9 +14,9 @@ from markdown_it import MarkdownIt
 from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, register
-from mri_vit.report.numbers import sites
-from mri_vit.report.numbers.survival import TAU_DAYS
+from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
@@ -344,7 +344,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
         (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
         (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),
-        (sites.PERMUTATIONS, "{} permutations of the sites within the folds"),
+        (measured.PERMUTATIONS, "{} permutations of the sites within the folds"),
         (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
     )
     metrics = made_up()
