@@ -109,7 +109,7 @@ def drift_sentence(drift: DriftFigures) -> str:
     what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
     if not is_defined(here.value):
-        return f"{what} cannot be judged here: no patient was followed up that long"
+        return f"{what} cannot be judged here: no patient was followed for that long"
     if not is_defined(here.low):
         return f"{what} differ from what is observed here by {_points(here.value)}; the uncertainty of this value is not known"
     if here.low <= 0 <= here.high:

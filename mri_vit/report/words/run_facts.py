@@ -154,7 +154,7 @@ def table1_caption(table: Table1) -> str:
             )
         caption += "."
     if table.left_out:
-        caption += f" {table.left_out} further columns of the cohort table are not described here."
+        caption += f" {table.left_out} further columns of the cohort table are not shown here."
     return caption
 
 

@@ -235,17 +235,17 @@ def test_a_setting_of_the_network_is_told(change, told, text):
 def test_a_step_that_was_switched_off_is_not_claimed(text):
     off = settings(prepare=Prepare(brain="none", bias=False), flip_lr=False, intensity_jitter=0, class_weights=False)
     without = written(made_up(settings=off))
-    for words in ("N4", "mirrored", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
+    for words in ("N4", "flipped left to right", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
         assert words in text
         assert words not in without
 
 
-def test_what_a_mirrored_patient_did_not_teach_is_told(text):
-    told = "Patients were mirrored left to right with probability one half"
+def test_endpoints_that_a_flipped_patient_does_not_train_are_named(text):
+    told = "Patients were flipped left to right with a probability of 0.5"
     assert f"{told}." in text
     sided = written(made_up(settings=settings(laterality_endpoints=["mgmt", "tertp"])))
-    assert f"{told}, and did not train mgmt and tertp, which may depend on the side" in sided
-    assert "mirrored" not in written(made_up(settings=settings(laterality_endpoints=["mgmt"], flip_lr=False)))
+    assert f"{told}; flipped patients did not train mgmt and tertp, which may depend on the side" in sided
+    assert "flipped" not in written(made_up(settings=settings(laterality_endpoints=["mgmt"], flip_lr=False)))
 
 
 def test_the_preparation_tells_the_constants_of_its_steps(text):
