@@ -81,12 +81,10 @@ def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
     )
 
 
-def patients_and_events(result: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
+def patients_and_events(part: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
     """51 patients, 20 positive."""
-    patients = counted(result.n if isinstance(result, BinaryResult | SurvivalResult) else result.known, "patient")
-    if isinstance(result, BinaryResult | BinaryEndpoint):
-        return f"{patients}, {result.positive} positive"
-    return f"{patients}, {result.events} died"
+    n = part.known if isinstance(part, BinaryEndpoint | SurvivalEndpoint) else part.n
+    return f"{counted(n, 'patient')}, {part.marked} {part.marked_as}"
 
 
 def headline_figure(result: Result) -> str:

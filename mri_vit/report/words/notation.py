@@ -186,7 +186,7 @@ def tied(sentence: str) -> str:
 
 def symbol(result: BinaryResult | SurvivalResult) -> str:
     """The symbol of the measure that a result is judged by: AUC or C."""
-    return "AUC" if isinstance(result, BinaryResult) else "C"
+    return result.symbol
 
 
 def title(name: str) -> str:

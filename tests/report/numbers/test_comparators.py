@@ -422,7 +422,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
         in part
     )
     assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
-    assert "train.learning_rate 0.0001 (not 0.0003)" in part
+    assert notation.escape("train.learning_rate 0.0001 (not 0.0003)") in part
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):

@@ -192,7 +192,7 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"freeze_fraction": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
-        ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
+        ({"modality_dropout": 0.12}, "with a probability of 0.12, but never all"),
         ({"translation_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
         ({"mask_supervision_fraction": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
         ({"mask_supervision_attention": 0.7}, "supervised with the tumour's patches"),
