@@ -11,10 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import RENAMED
+from mri_vit.settings.file import RENAMED
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 HEAD = """# The study file
 
@@ -29,8 +28,8 @@ Once a run has written its `folds.json`, only `[explain]`, `[report]`, `[executo
 """
 RENAMED_HEAD = """## Keys of versions before 0.5
 
-A study file or an option with an old key is refused with its present name. Finished runs keep their files: the old keys in a run's own
-`study.toml` and in its weights are read as they are. `settings` in `metrics.json` has the present names.
+A study file or an option with an old key is refused with its present name. Finished runs keep their files: the old keys in a
+run's own `study.toml` and in its weights are read as they are. `settings` in `metrics.json` has the present names.
 
 | before 0.5 | now |
 |---|---|"""

@@ -15,7 +15,7 @@ from cyclopts import App
 
 from mri_vit import cli
 from mri_vit.settings import file as study_file
-from mri_vit.settings.keys import keys
+from mri_vit.settings.file import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")

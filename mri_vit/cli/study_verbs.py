@@ -30,9 +30,9 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     from rich.console import Console
 
     from mri_vit.run.screen import say, waiting
-    from mri_vit.settings.demo import study_file
+    from mri_vit.settings.file import demo_study_file
 
-    study, console = study or study_file(), Console()
+    study, console = study or demo_study_file(), Console()
     settings = loaded(study, overrides)  # before what takes longer to import
     from mri_vit.study import run
     from mri_vit.synthetic import cohort

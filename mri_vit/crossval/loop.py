@@ -24,8 +24,7 @@ from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import file_lock
 from mri_vit.run.folder import environment, remember
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in a folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor

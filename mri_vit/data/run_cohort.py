@@ -21,7 +21,7 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
 from mri_vit.run.screen import printable
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study
 
 SHOWN_CHANGES = 8  # changes of a table that a message names
@@ -160,7 +160,7 @@ def synthetic_note(patients: Sequence[Patient], study: Study) -> dict[str, str]:
     """
     subjects = {patient.subject for patient in patients}
     marked = {patient.subject for patient in patients if nifti.SYNTHETIC in _notes(study.prepared / patient.id)}
-    count = len(subjects if study.report.expected_verdicts or made_up(patient.id for patient in patients) else marked)
+    count = len(subjects if study.report.expected_verdicts or all_from_demo(patient.id for patient in patients) else marked)
     return {SYNTHETIC_NOTE: f"{count} of {len(subjects)} patients are synthetic"} if count else {}
 
 
@@ -182,7 +182,7 @@ def synthetic_clause(run: Path) -> str:
         return ""
     with (run / files.COHORT).open(newline="", encoding="utf-8") as file:
         ids = [row.get("patient", "") for row in csv.DictReader(file)]
-    return f"{len(ids)} of {len(ids)} patients are synthetic" if ids and made_up(ids) else ""
+    return f"{len(ids)} of {len(ids)} patients are synthetic" if ids and all_from_demo(ids) else ""
 
 
 def real_patients(patients: Sequence[Patient]) -> list[Patient]:

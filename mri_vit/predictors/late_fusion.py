@@ -33,8 +33,8 @@ from mri_vit.predictors.regressions import SCORE, SURVIVAL, Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import CLINICAL, VIT
+from mri_vit.settings.schema import Endpoint
 
 WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 # With fewer known labels two fitted weights are worse than equal ones. Measured on synthetic evidence, mean test AUC over three

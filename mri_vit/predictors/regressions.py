@@ -28,9 +28,8 @@ from mri_vit.data.covariates import read_by, withheld
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import harrell_c
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
 NOTHING: Apart = MappingProxyType({})

@@ -25,7 +25,7 @@ from scipy import ndimage
 
 from mri_vit.data.volume import Box, Volume, bounding_box, box_shape, resample
 from mri_vit.prepare.prepared import Log
-from mri_vit.settings.sequences import is_quantitative, titles
+from mri_vit.settings.recipe import is_quantitative, titles
 
 NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction
@@ -86,6 +86,7 @@ def correct(
     rounds: int = ROUNDS,
 ) -> dict[str, Corrected]:
     """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
+
     `scans`: by channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
     `brains`: the mask on each scan's grid; it holds a positive voxel.
     `from_common`: for each scan the 4×4 that carries a point of one common space to it.

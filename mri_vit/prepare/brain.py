@@ -23,8 +23,8 @@ from scipy import ndimage
 from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
 from mri_vit.data.volume import Volume, bounding_box, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
+from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Prepare
-from mri_vit.settings.sequences import title
 
 STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10
@@ -56,13 +56,7 @@ class Brain:
 
 
 def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
-    """The brain mask of the reference scan.
-    `reference`: the scan, axes as `volume.canonical` lays them.
-    `t1`: the T1 scan on the reference's grid; None where the patient has none, or it is the reference.
-    `file`: the reference's path, for messages.
-    `given`: the mask that the cohort table names, if it does.
-    `settings`: `brain` chooses the way, `brain_command` is the external command.
-    `scratch`: a folder for files that an external command needs.
+    """The brain mask of the reference scan, found as `settings.brain` says; `given` is the cohort table's mask, `t1` on its grid.
 
     Raises UnusablePatient: no brain is found, or a mask does not fit the scan; UsageError: the way chosen is not available.
     """
@@ -209,8 +203,8 @@ def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path
 
 def skull_gap(scan: Volume, background: float) -> float:
     """How dark the gap below the rim is, compared with the rim and the brain: 0 is no gap, 1 a black one.
-    `scan`: axes laid as RAS+; some of it is not background.
-    `background`: the value of what was emptied.
+
+    `scan` lies along RAS+ and is not `background`, the value of what was emptied, throughout.
     """
     inside = scan.array != background
     areas = inside.sum(axis=(0, 1))

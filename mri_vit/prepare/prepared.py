@@ -22,8 +22,8 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
+from mri_vit.settings.recipe import REFERENCE
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import REFERENCE
 
 SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one

@@ -46,9 +46,8 @@ from mri_vit.report.schema.patients import (
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
 from mri_vit.report.words.run_facts import failures_sentence
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, Model
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here

@@ -1,18 +1,69 @@
-"""The settings of a study, frozen and checked. Plain data, importable by all."""
+"""The settings of a study and its endpoints, frozen and checked. Plain data, importable by all."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.recipe import NO_CANDIDATES, VIT, Comparator, Model, Pretrain, Section, Train
+from mri_vit.settings.recipe import (
+    CHANNELS,
+    NO_CANDIDATES,
+    RESERVED_COLUMNS,
+    SEQUENCE_NAME,
+    VIT,
+    Comparator,
+    Model,
+    Pretrain,
+    Section,
+    Train,
+)
 from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
-from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME
+
+ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+ENDPOINT_TITLES = {  # full names of the defaults below; any other endpoint goes by its own
+    "mgmt": "MGMT promoter methylation",
+    "tertp": "TERT promoter mutation",
+    "pten": "PTEN alteration",
+    "os": "Overall survival",
+}
+
+
+class Endpoint(Section):
+    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
+
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and for a binary marker its column of the cohort table.")
+    kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
+    time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
+    event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    prefer: str | None = Field(default=None, description="Cohort whose label holds where merged cohorts disagree; unset is none.")
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> Endpoint:
+        if {self.time is not None, self.event is not None} != {self.kind == "survival"}:
+            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns of the cohort table that this endpoint reads."""
+        return (self.time, self.event) if self.time and self.event else (self.name,)
+
+    @property
+    def title(self) -> str:
+        """Its full name."""
+        return ENDPOINT_TITLES.get(self.name, self.name)
+
+
+DEFAULT_ENDPOINTS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="pten", kind="binary"),
+    Endpoint(name="tertp", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
 
 TOKENS_ALONE = {
     "token_budget": None,
@@ -39,7 +90,7 @@ class Study(Section):
     prepared: Path = Field(description="Folder of the prepared patients.")
     output: Path = Field(description="Folder of the run.")
     seed: int = Field(default=0, ge=0, description="Seed of folds, initial weights and all else that is random.")
-    channels: tuple[Annotated[str, Field(pattern=f"^{NAME}$")], ...] = Field(
+    channels: tuple[Annotated[str, Field(pattern=f"^{SEQUENCE_NAME}$")], ...] = Field(
         default=CHANNELS,
         min_length=1,
         description="Sequences, each a column of the cohort table, as arrays have them.",
@@ -67,7 +118,7 @@ class Study(Section):
         if len(set(files)) != len(files):
             raise ValueError(f"channels must differ, and by more than _; found {list(self.channels)}")
         labels = {column for endpoint in self.endpoints for column in endpoint.columns}
-        if taken := [name for name in self.channels if name in {*COLUMNS, *labels} or name.startswith("tumour_")]:
+        if taken := [name for name in self.channels if name in {*RESERVED_COLUMNS, *labels} or name.startswith("tumour_")]:
             raise ValueError(f"channels: {taken[0]!r} is a column of another meaning; name the sequence otherwise")
         return self
 

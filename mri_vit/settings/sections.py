@@ -7,14 +7,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from mri_vit.settings.recipe import CONTROLS, SLICES, Control, Section
-from mri_vit.settings.sequences import CHANNELS, REFERENCE
+from mri_vit.settings.recipe import CHANNELS, CONTROLS, REFERENCE, SLICES, Control, Section
 
-GRID_CENTRE_MM = (
-    0.0,
-    -17.0,
-    5.0,
-)  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
+# Middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric.
+GRID_CENTRE_MM = (0.0, -17.0, 5.0)
 MAX_PLACES = 32768  # a place is stored as int16
 
 

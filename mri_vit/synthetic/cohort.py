@@ -18,7 +18,7 @@ from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.jobs import CONTEXT, end_with_parent
-from mri_vit.settings.demo import PATIENT
+from mri_vit.settings.file import DEMO_PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person, anatomy, scan
 
@@ -128,7 +128,7 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
-            id=f"{PATIENT}{i + 1:03d}",
+            id=f"{DEMO_PATIENT}{i + 1:03d}",
             age=int(age[i]),
             sex=str(sex[i]),
             site=str(site[i]),

@@ -21,8 +21,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study, Train
 from mri_vit.train.supervised import fit
 
 LIMIT_GB = 6.0  # what an ordinary machine has free

@@ -19,8 +19,7 @@ import torch
 from benchmarks.inputs import DEVICE, FOREGROUND, GRID, everybody
 from benchmarks.pretraining import write
 from mri_vit.model.network import Network, flops
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
 from mri_vit.train.checkpoint import State
 from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed

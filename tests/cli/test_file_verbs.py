@@ -10,10 +10,9 @@ from rich.console import Console
 
 from mri_vit.cli import file_verbs
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import keys
+from mri_vit.settings.file import keys
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 
 def shown(*names: str, width: int = 80) -> list[str]:

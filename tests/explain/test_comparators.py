@@ -31,9 +31,8 @@ from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.run import files, integrity
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import CHANNELS, Comparator, Model, Study
+from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Model, Study
 from mri_vit.settings.sections import Explain, Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")

@@ -24,8 +24,7 @@ from mri_vit.explain.methods.patient_maps import relevances
 from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.schema import Endpoint, Model, Study
 from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from mri_vit.data import tokens
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study, Train
+from mri_vit.settings.schema import Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Grid
 from mri_vit.synthetic import cohort as synthetic
 

@@ -17,8 +17,7 @@ from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, inflated_kernel
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Pretrain, Study
+from mri_vit.settings.schema import Endpoint, Model, Pretrain, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
 
 GRID = Grid(edge=12, spacing_mm=10.0, patch=4)

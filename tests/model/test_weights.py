@@ -18,9 +18,8 @@ from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, image_exposed, inflate, label_exposed, load_encoder, save_encoder
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Pretrain
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 MODEL = Model(dim=24, depth=2, heads=2, mlp=32)

@@ -20,7 +20,7 @@ from mri_vit.data import cohort, run_cohort
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Quality
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.synthetic.phantom import TISSUE, scan

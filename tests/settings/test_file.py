@@ -9,7 +9,7 @@ import pytest
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
-from mri_vit.settings.keys import RENAMED
+from mri_vit.settings.file import RENAMED
 from mri_vit.settings.schema import Study
 
 ROOT = Path(__file__).parents[2]

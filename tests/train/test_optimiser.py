@@ -11,8 +11,7 @@ from torch import nn
 
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.schema import Endpoint, Model, Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train.loop import Rates, optimiser, rate, set_rates
 

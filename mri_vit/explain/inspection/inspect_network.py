@@ -44,8 +44,8 @@ from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say, waiting
-from mri_vit.settings import sequences
-from mri_vit.settings.demo import made_up
+from mri_vit.settings import recipe
+from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
@@ -305,7 +305,7 @@ def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
 
 def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
-    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=sequences.title)
+    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=recipe.title)
     template = environment.get_template("inspect.html" if numbers else "network.html")
     return template.render(
         title=subject.title,
@@ -313,7 +313,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults,
         pictures=drawn,
         patient=subject.patients[0].id,
         made_up=bool(run_cohort.synthetic_note(subject.patients, subject.study))
-        or made_up(patient.id for patient in subject.patients),
+        or all_from_demo(patient.id for patient in subject.patients),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,

@@ -38,7 +38,7 @@ from mri_vit.prepare.register import template
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients are no group

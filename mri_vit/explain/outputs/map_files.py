@@ -44,10 +44,9 @@ from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete
 from mri_vit.run.integrity import as_written
-from mri_vit.settings.recipe import VIT
+from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import title
 
 DECIMALS = 2  # of stored values: a thousandth of the uniform map means nothing, and the files halve
 

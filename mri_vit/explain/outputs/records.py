@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.sequences import title
+from mri_vit.settings.recipe import title
 
 SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
 GRID = "grid"  # the space of the prepared grid; the others are the sequences'

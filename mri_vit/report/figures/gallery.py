@@ -30,8 +30,8 @@ from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.report.words.run_facts import visible
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 FLAGS = {"binary": "positive", "survival": "died"}

@@ -23,8 +23,8 @@ from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
 from mri_vit.report.schema.measured import AddedValueFigures
 from mri_vit.report.schema.parts import OWN
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
+from mri_vit.settings.schema import Endpoint
 
 ASSIGNED_FOLDS = 5  # for the Cox regressions' own coefficients where the run has no folds; Kohavi 1995: five or ten
 MOST_MISSING = 0.5  # of the patients: a column that most of them lack would decide who is analysed

@@ -51,7 +51,7 @@ from mri_vit.report.schema.endpoints import (
 )
 from mri_vit.report.schema.measured import Caveats, Measurement
 from mri_vit.report.schema.parts import Band, Estimate, Interval, Value
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives resolves
 RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"

@@ -23,7 +23,7 @@ from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats,
 from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.measured import ALPHA, UnadjustedTest
 from mri_vit.report.schema.parts import Estimate, Retraining, WithinSites
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.measured import EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
 OTHER = "other levels"

@@ -25,8 +25,8 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome, outside
 from mri_vit.report.schema.measured import Measurement
 from mri_vit.report.schema.parts import Difference, Pair, ResampledTest
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Endpoint
 
 ROW = ["repeat", "patient"]  # what a row of a model's table is of
 

@@ -20,8 +20,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
 from mri_vit.report.schema.measured import MUCH_APART, Apart
 from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 

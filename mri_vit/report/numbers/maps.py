@@ -38,8 +38,8 @@ from mri_vit.report.schema.patients import (
     SequenceShares,
     Stage,
 )
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import AnyMethod
 
 

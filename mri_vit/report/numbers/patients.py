@@ -22,7 +22,7 @@ from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.measured import ALPHA, Worst
 from mri_vit.report.schema.patients import Association, Patient, PatientResult, Trait
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 SITE = "site"  # column of the cohort table
 WORST = 10  # patients whom a reader looks at one by one

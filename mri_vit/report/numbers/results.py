@@ -24,8 +24,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFigures, BinaryNumbers, Numbers, SurvivalNumbers
 from mri_vit.report.schema.measured import ALPHA, ContenderFigures, Measurement
 from mri_vit.report.schema.parts import OWN, BestControl, ChanceTest, Comparison, Nothing
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES, SITE, is_bar, is_candidate
+from mri_vit.settings.schema import Endpoint
 
 BARS = tuple(name for name in NO_CANDIDATES if is_bar(name))  # the controls that a candidate must beat
 SITE_COLUMN = "site"  # of the cohort table

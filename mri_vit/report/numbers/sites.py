@@ -28,8 +28,8 @@ from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat,
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.measured import FEWEST_OF_SITE, FEWEST_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
 from mri_vit.report.schema.parts import Drift, Estimate, SiteFigure
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import Endpoint
 
 MODEL = VIT  # whose vector is probed where the table does not say
 FEWEST_FOR_DRIFT = 5  # as of a result that is judged

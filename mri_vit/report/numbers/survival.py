@@ -53,7 +53,7 @@ from mri_vit.report.schema.endpoints import (
 )
 from mri_vit.report.schema.measured import TAU_DAYS, Caveats, Measurement
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
 

@@ -24,9 +24,8 @@ from mri_vit.report.schema.patients import Table1
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import ENDPOINT_NAME, Endpoint
 from mri_vit.settings.recipe import PERMUTED
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import Report
 
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"

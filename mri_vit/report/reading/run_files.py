@@ -19,8 +19,7 @@ from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]

@@ -34,9 +34,8 @@ from mri_vit.report.schema.patients import (
     SequenceShares,
     Table1,
 )
-from mri_vit.settings.recipe import Model, Pretrain, Train
+from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
-from mri_vit.settings.sequences import CHANNELS
 
 
 class Cohort(Part):

@@ -16,8 +16,7 @@ from mri_vit.report.words.methods_section import measure_sentences, without_cita
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import partition_sentences
 from mri_vit.report.words.run_facts import Facts, table1_lines
-from mri_vit.settings.recipe import CLINICAL, SITE, is_candidate
-from mri_vit.settings.sequences import LONG, title
+from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_candidate, title
 
 Answer = Callable[[Metrics], str]
 UNCERTAINTY = (  # of `methods_section.MEASURE_SENTENCES`, those with an interval or a test
@@ -100,7 +99,7 @@ def outcomes(metrics: Metrics) -> str:
 @_with_settings
 def inputs(metrics: Metrics, settings: Settings) -> str:
     channels = settings.channels
-    names = ", ".join(LONG.get(channel, title(channel)) for channel in channels)
+    names = ", ".join(LONG_SEQUENCE_TITLES.get(channel, title(channel)) for channel in channels)
     sequences = f"{in_words(len(channels))} MRI sequence{'s' * (len(channels) > 1)}"
     return f"All voxels of the brain in {sequences} ({names}), without selection."
 

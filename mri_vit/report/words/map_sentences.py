@@ -14,7 +14,7 @@ from mri_vit.report.verdicts import ALIKE, FEWEST_SCORED, Answer, Answers, is_en
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 
 ANSWERS: Mapping[Answer, str] = {"yes": "yes", "no": "no", "unsettled": "unsettled", "undefined": "not judged"}
 NO_FINDING_REASONS: Mapping[Kind, str] = {  # why there is no finding, by the kind of the prediction's verdict
@@ -252,7 +252,7 @@ def map_facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tupl
         ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
         ("Unit", entry.get("unit") or UNIT),
         ("Peak", map_peak(entry)),
-        ("From the sequences", ", ".join(f"{sequences.title(scan)} {100 * share:.0f} %" for scan, share in shares.items())),
+        ("From the sequences", ", ".join(f"{recipe.title(scan)} {100 * share:.0f} %" for scan, share in shares.items())),
         ("Model", patient.get("model") or ""),
     ]
     if patient.get("fold") is not None:

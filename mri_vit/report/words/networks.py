@@ -11,10 +11,9 @@ from mri_vit.report.schema.metrics import Contender, Metrics, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting
 from mri_vit.report.words.run_facts import Facts, trained
-from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain
+from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain, title, titles
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import title, titles
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"

@@ -17,8 +17,8 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.parts import Part
-from mri_vit.settings.endpoint import TITLES
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
+from mri_vit.settings.schema import ENDPOINT_TITLES
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
@@ -191,7 +191,7 @@ def symbol(result: BinaryResult | SurvivalResult) -> str:
 
 def title(name: str) -> str:
     """An endpoint's full name."""
-    return TITLES.get(name, name)
+    return ENDPOINT_TITLES.get(name, name)
 
 
 def short(method: str) -> str:

@@ -13,9 +13,8 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
 from mri_vit.report.words.run_facts import Facts, settings, trained
-from mri_vit.settings.recipe import Train
+from mri_vit.settings.recipe import Train, is_quantitative, named, template_sequence, title, titles
 from mri_vit.settings.sections import Grid, Prepare
-from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 BRAIN_MASKS = {  # by the way that a patient's brain was found
     "mask": "the mask supplied with the scans",
@@ -33,7 +32,7 @@ def preparation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         facts.gap("scanners", "scanner makes, field strengths, sequences and their parameters"),
         *_alignment(chosen.prepare, chosen.channels, facts),
         *(_inhomogeneity(chosen.channels) if chosen.prepare.bias else []),
-        *_tokens(chosen.grid, like_the_template(chosen.channels, chosen.prepare.reference)),
+        *_tokens(chosen.grid, template_sequence(chosen.channels, chosen.prepare.reference)),
         *_tumours(chosen.prepare),
     ]
 

@@ -14,7 +14,7 @@ from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NO_CANDIDATES, is_candidate
 
 COMPARED_SPLITS = ("fold", "left out", "development")  # splits whose difference counts; of the excluded little is known
@@ -52,7 +52,7 @@ class Facts:
 def every_sequence(channels: Sequence[str]) -> str:
     """All four sequences; both sequences; the sequence T1."""
     if len(channels) == 1:
-        return f"the sequence {sequences.title(channels[0])}"
+        return f"the sequence {recipe.title(channels[0])}"
     return "both sequences" if len(channels) == 2 else f"all {in_words(len(channels))} sequences"
 
 

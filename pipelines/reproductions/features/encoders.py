@@ -37,9 +37,8 @@ from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.settings import source
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from reproductions.probes import COLUMNS, SHARES, table
 
 OWN = VIT  # the study's own network, which keeps its random weights

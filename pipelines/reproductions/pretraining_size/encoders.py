@@ -36,9 +36,8 @@ from mri_vit.predictors.regressions import Tabular
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import INTENSITY
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from reproductions.features.encoders import normalise, readings
 from reproductions.probes import balanced_order, linear_probe
 

@@ -25,7 +25,7 @@ from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import atomic, executors, files, screen
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 from reproductions.rotation import rotated, rotated_patients, rotation_page
 from reproductions.rotation.rotated_patients import DEGREES, Plan
 
@@ -99,8 +99,12 @@ def main(
             for name, _ in executors.each(rotated_patients.make, todo, Workplace(workers)):
                 bar.update(task, advance=1, note=name)
 
-        strange = patients is not None and not made_up(one.id for one in chosen)
+        strange = patients is not None and not all_from_demo(one.id for one in chosen)
         page = rotation_page.write(
-            rotated_patients.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+            rotated_patients.tables(jobs),
+            chosen,
+            study,
+            MADE_UP if strange and all_from_demo(one.id for one in own) else "",
+            home,
         )
         screen.say(console, f"page: {page}")

@@ -16,7 +16,7 @@ from mri_vit.data.volume import Volume, read, write
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs import group_maps
 from mri_vit.explain.outputs.records import MAP_SCHEMA, GroupRecord, file_name, parse
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)

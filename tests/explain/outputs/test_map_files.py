@@ -27,8 +27,7 @@ from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Explain, Grid
 
 ENDPOINTS = (

@@ -20,7 +20,7 @@ from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import SurvivalEndpoint
 from mri_vit.report.schema.patients import Cell, Row, Table1
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from mri_vit.report.schema.measured import Caveats
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.words import caveats, model_verdicts
 from mri_vit.settings import recipe
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 
 @pytest.fixture(scope="module")

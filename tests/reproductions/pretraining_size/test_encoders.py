@@ -23,9 +23,8 @@ from mri_vit.model import baselines
 from mri_vit.model.weights import label_exposed
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator, Model, Train
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
