@@ -106,7 +106,7 @@ def write_report(run: Run, home: Path, most_pages: int | None = MOST_PAGES) -> W
     drawn, contents = _drawn(run, metrics)
     visits = patient_pages.visits(run, metrics)
     visits = visits if most_pages is None or len(visits) <= most_pages else []
-    metrics = metrics.model_copy(update={"files": tuple(sorted({*contents, *patient_pages.page_files(visits)}))})
+    metrics = Metrics.model_validate(dict(metrics) | {"files": tuple(sorted({*contents, *patient_pages.page_files(visits)}))})
     delete_files(home, earlier_files(home) - set(metrics.files))
     home.mkdir(parents=True, exist_ok=True)
     # First, so that a report that was killed is known as ours, with all that it may have written.
