@@ -26,7 +26,7 @@ from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare import prepared
 from mri_vit.prepare.cohort import Excluded
 from mri_vit.qc import check as quality
-from mri_vit.qc.check import Looked
+from mri_vit.qc.check import CheckedCohort
 from mri_vit.report.pages import report_files
 from mri_vit.report.pages.terminal import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
@@ -78,18 +78,18 @@ def check(study: Study, folder: Path) -> list[Patient]:
 
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
-    """Prepare every patient and look at each; who cannot be, or is beyond the limits, goes to `excluded.csv` with the reason."""
-    looked = prepare_and_check(study, patients, folder, console)
-    if any(looked.findings.values()):
+    """Prepare and check every patient; one who cannot be prepared, or exceeds a limit, goes to `excluded.csv` with the reason."""
+    checked = prepare_and_check(study, patients, folder, console)
+    if any(checked.findings.values()):
         say(console, "`mri-vit qc` writes a page that shows them")
-    return looked.excluded
+    return checked.excluded
 
 
-def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> Looked:
+def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> CheckedCohort:
     """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
     decided = quality.decisions_of(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
     unprepared = preparing.prepare_cohort(study, patients, folder, console)
-    return quality.look(study, patients, unprepared, decided, folder, console)
+    return quality.check_cohort(study, patients, unprepared, decided, folder, console)
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:

@@ -212,14 +212,14 @@ def test_a_fault_of_ours_says_so_and_ends_with_1(capsys):
     assert exit_code.of(verb) == 1
     said = capsys.readouterr().err
     assert "Traceback" in said
-    assert "a fault of ours" in said
+    assert "a bug in mri-vit" in said
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "`script.py` is given no FILE; `script.py --help` lists what it takes"),
-        (["a.toml", "b.toml"], "b.toml is one word too many; `script.py --help` lists what `script.py` takes"),
+        ([], "`script.py` needs FILE; `script.py --help` lists its arguments"),
+        (["a.toml", "b.toml"], "unexpected b.toml; `script.py --help` lists the arguments of `script.py`"),
         (["a.toml", "--seeds", "1"], "unknown option --seeds; did you mean --seed?"),
         (["a.toml", "--seed", "x"], 'invalid value for --seed: unable to convert "x" into int'),
         (["a.toml"], "a.toml: seed 1"),
@@ -240,7 +240,7 @@ def test_a_script_that_is_interrupted_says_how_to_go_on(monkeypatch, capsys):
 
     monkeypatch.setattr(sys, "argv", ["pipelines/script.py"])
     assert exit_code.of_script(main) == 130
-    assert "interrupted; the same command goes on" in capsys.readouterr().err
+    assert "interrupted; the same command continues" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("script", [features, ladder, pretraining_size, rotation, segmentation, table4, variants])
@@ -316,9 +316,9 @@ def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypa
     assert ended("report", asked, "--output", other) == 0
     assert shown == [other]
     assert ended("report", other, "--output", asked.parent / "else") == 2
-    assert "is its own output" in capsys.readouterr().err
+    assert "its output is fixed" in capsys.readouterr().err
     assert ended("report", asked, "--predictions", "x.csv", "--output", "y") == 2
-    assert "or no study file but all of" in capsys.readouterr().err
+    assert "expected either a study file" in capsys.readouterr().err
 
 
 MEASURED = """

@@ -58,7 +58,7 @@ VERBS = list(verbs(cli.app))
 def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Study]:
     """What `mri-vit pretrain` was asked to do, in a folder with a study file."""
     asked: list[Study] = []
-    monkeypatch.setattr("mri_vit.cli.verbs._stage", lambda name, study: asked.append(study))
+    monkeypatch.setattr("mri_vit.cli.study_verbs._stage", lambda name, study: asked.append(study))
     monkeypatch.chdir(tmp_path)
     Path("study.toml").write_text(STUDY)
     return asked
@@ -154,13 +154,16 @@ def test_values_are_typed_as_in_the_file(loaded, words: list[str], key: str | No
         (["--train.epoch", "5"], "unknown option --train.epoch; did you mean --train.epochs?"),
         (["--train.epoch=5"], "unknown option --train.epoch; did you mean --train.epochs?"),
         (["-train.epochs", "5"], "unknown option -train.epochs; did you mean --train.epochs?"),
-        (["--zzz", "5"], "unknown option --zzz; `mri-vit pretrain --help` lists those that there are"),
-        (["--train", "5"], "unknown option --train: a section of the study file; `mri-vit settings train` lists its keys"),
-        (["--train.epochs"], "--train.epochs is given no value"),
-        (["train.epochs=5"], "train.epochs=5 is one word too many; did you mean --train.epochs=5?"),
+        (["--zzz", "5"], "unknown option --zzz; `mri-vit pretrain --help` lists all"),
+        (
+            ["--train", "5"],
+            "unknown option --train: train is a section of the study file; `mri-vit settings train` lists its keys",
+        ),
+        (["--train.epochs"], "--train.epochs needs a value"),
+        (["train.epochs=5"], "unexpected train.epochs=5; did you mean --train.epochs=5?"),
         (["--train.epochs", "0"], "study.toml, line 7: train.epochs: expected at least 1 (found 0)"),
         (["--train.epochs", "five"], "train.epochs: expected an integer"),
-        (["more.toml"], "more.toml is one word too many; `mri-vit pretrain --help` lists what `pretrain` takes"),
+        (["more.toml"], "unexpected more.toml; `mri-vit pretrain --help` lists the arguments of `pretrain`"),
     ],
 )
 def test_a_wrong_option_is_a_usage_error_without_traceback_or_frame(loaded, capsys, words: list[str], message: str):
@@ -176,19 +179,19 @@ def test_a_wrong_option_is_a_usage_error_without_traceback_or_frame(loaded, caps
     ("words", "message"),
     [
         (["trian", "study.toml"], "unknown verb trian; did you mean train?"),
-        (["zzz"], "unknown verb zzz; `mri-vit --help` lists those that there are"),
+        (["zzz"], "unknown verb zzz; `mri-vit --help` lists all"),
         (["cohort", "mrge"], "unknown verb mrge; did you mean merge?"),
-        (["--epochs", "5"], "expected a verb before --epochs; `mri-vit --help` lists them"),
+        (["--epochs", "5"], "expected a verb before --epochs; `mri-vit --help` lists all"),
         (["--instal-completion"], "expected a verb before --instal-completion; did you mean --install-completion?"),
         (["help"], "unknown verb help; did you mean --help?"),
-        (["run"], "`run` is given no STUDY; `mri-vit run --help` lists what it takes"),
-        (["import", "auto"], "`import` is given no SOURCE; `mri-vit import --help` lists what it takes"),
-        (["evaluate", "run"], "`evaluate` is given no --study; `mri-vit evaluate --help` lists what it takes"),
+        (["run"], "`run` needs STUDY; `mri-vit run --help` lists its arguments"),
+        (["import", "auto"], "`import` needs SOURCE; `mri-vit import --help` lists its arguments"),
+        (["evaluate", "run"], "`evaluate` needs --study; `mri-vit evaluate --help` lists its arguments"),
         (["inspect", "run", "--place", "1", "2"], "--place takes 3 values, found 2"),
         (["inspect", "run", "--fold", "x"], 'invalid value for --fold: unable to convert "x" into int'),
         (
             ["status", "run", "--train.epochs", "5"],
-            "a key of the study file, and `status` takes none as an option",
+            "`status` does not accept keys of the study file",
         ),
     ],
 )
@@ -203,10 +206,7 @@ def test_a_wrong_verb_or_value_is_answered_in_one_line(words: list[str], message
 @pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 def test_every_verb_answers_an_unknown_option_in_one_line(verb: tuple[str, ...], capsys):
     assert ended(*verb, "--zzz", "5") == 2
-    assert (
-        capsys.readouterr().err
-        == f"mri-vit: unknown option --zzz; `mri-vit {' '.join(verb)} --help` lists those that there are\n"
-    )
+    assert capsys.readouterr().err == f"mri-vit: unknown option --zzz; `mri-vit {' '.join(verb)} --help` lists all\n"
 
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if "--train.epochs" in options(verb)], ids=" ".join)

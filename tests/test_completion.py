@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mri_vit import cli
-from mri_vit.cli.completion import install
+from mri_vit.cli import install
 from mri_vit.settings.keys import keys
 
 ASKED = """
@@ -74,7 +74,7 @@ def test_what_is_said_to_be_written_is_what_is_written(shell, script: str, start
         added = [line.strip() for line in said if line.startswith("    ")]
         assert sorted((home / startup).read_text().splitlines()) == sorted([own.strip(), *added])
         again = list(install(cli.app, shell, None))
-        assert again[1] == f"left {home / startup} as it is: it loads the script already"
+        assert again[1] == f"left {home / startup} unchanged: it already loads the script"
         assert sorted((home / startup).read_text().splitlines()) == sorted([own.strip(), *added])
 
 
@@ -82,7 +82,7 @@ def test_with_an_output_no_other_file_is_touched(home: Path, capsys):
     with pytest.raises(SystemExit) as end:
         cli.main(["--install-completion", "zsh", "-o", str(home / "here" / "script")])
     assert not end.value.code
-    assert capsys.readouterr().out == f"wrote {home / 'here' / 'script'}; nothing else was touched\n"
+    assert capsys.readouterr().out == f"wrote {home / 'here' / 'script'}; no other file was changed\n"
     assert written(home) == {Path("here/script")}
 
 
@@ -90,12 +90,12 @@ def test_oh_my_zsh_needs_no_line_in_its_startup_file(home: Path, monkeypatch: py
     (home / "omz" / "custom").mkdir(parents=True)
     monkeypatch.setenv("ZSH", str(home / "omz"))
     said = list(install(cli.app, "zsh", None))
-    assert said[1] == f"left {home / '.zshrc'} as it is: oh-my-zsh finds the script by itself"
+    assert said[1] == f"left {home / '.zshrc'} unchanged: oh-my-zsh finds the script by itself"
     assert not (home / ".zshrc").exists()
 
 
 def test_a_shell_that_is_not_known_is_asked_for(monkeypatch: pytest.MonkeyPatch, capsys):
-    monkeypatch.setattr("mri_vit.cli.completion.detect_shell", lambda: "powershell")
+    monkeypatch.setattr("mri_vit.cli.detect_shell", lambda: "powershell")
     with pytest.raises(SystemExit) as end:
         cli.main(["--install-completion"])
     assert end.value.code == 2

@@ -1,6 +1,6 @@
 """Every option through every verb: pairs of readout, stem, tokens, pretraining, survival head and map methods.
 
-A study is taken from the README itself, and made small by `whole_road.SHRUNKEN`; what is run is what a user runs.
+A study is taken from the documentation itself, and made small by `whole_road.SHRUNKEN`; what is run is what a user runs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.settings import file as study_file
 from mri_vit.settings.sections import MapMethod
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs/howto/own_cohort.md"
 READOUT = {"cls": {}, "mean": {}, "max": {}}
 STEM = {
     "linear": {"model.conv_stem": 0},
@@ -45,22 +45,22 @@ ROWS = (  # each pair of two options' values stands in a row; the first three co
     ("max", "two layers", "mae", "foreground", "hazard", "b"),
     ("max", "convolutions", "none", "all", "hazard", "a"),
 )
-QUICK = (ROWS[0], ROWS[4])  # with the README's own study, every value of every option
+QUICK = (ROWS[0], ROWS[4])  # with the documented study, every value of every option
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 
 def recommended() -> str:
-    """The README's study file."""
-    _, name, after = README.read_text().partition('name = "mine"')
-    end = re.search(r"\n {0,7}\S", after)  # where indentation ends
+    """The documented study file."""
+    _, name, after = PAGE.read_text().partition('name = "mine"')
+    end = re.search(r"\n {0,3}\S", after)  # where indentation ends
     assert end
     return name + after[: end.start()]
 
 
 @pytest.fixture(scope="module")
 def prepared(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the README's study, two cohorts, and all their patients prepared on the small grid."""
+    """A folder with the documented study, two cohorts, and all their patients prepared on the small grid."""
     folder = tmp_path_factory.mktemp("matrix")
     (folder / "study.toml").write_text(recommended())
     parted(scans, folder)
@@ -101,7 +101,7 @@ def test_a_study_of_any_two_options_goes_through_every_verb(
     overrides = {
         **SHRUNKEN,
         **STEM[stem],
-        "controls.models": [],  # no option changes them; the README's study has all three
+        "controls.models": [],  # no option changes them; the documented study has all three
         "explain.scored": 1,
         "model.pool": readout,
         "model.tokens": tokens,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from made.inputs import Desk, checked, ended, nifti, sound
 
-from mri_vit.cli import format_verbs
+from mri_vit.cli import file_verbs
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight import labels as plausible
 from mri_vit.preflight import needs, scans
@@ -39,7 +39,7 @@ def test_a_sound_study_has_no_finding_but_its_size_and_its_document_follows_the_
     for one in found["labels"]:
         assert sum(fold["positive"] for fold in one["folds"]) == one["positive"]
     assert found["needs"]["hours"] > 0
-    format_verbs.schema(of="check")
+    file_verbs.schema(of="check")
     schema = json.loads(capsys.readouterr().out)
     jsonschema.Draft202012Validator(schema).validate(found)
     with pytest.raises(jsonschema.ValidationError):

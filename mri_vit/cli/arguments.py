@@ -1,5 +1,5 @@
-"""Arguments: what verbs of the command line take (a study file or the folder of a run, with overrides of its keys; numbers of
-scripts, which are checked before anything begins), and how --help lays them out.
+"""Arguments of verbs and scripts: a study file or run folder with overrides of its keys, checked numbers, and the layout of
+--help.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ COLUMN = 14  # where descriptions of verbs begin
 
 
 def overrides() -> Any:
-    """A TypedDict of text by dotted key, each key an option: what is not given is not in it, so that the file's value stays."""
+    """A TypedDict with an option for each dotted key; keys that are not given are absent, so the file's values stay."""
     groups = {
         name: Group.create_ordered(f"[{name}] {about}" if name else about, help_formatter=HelpLayout())
         for name, about in sections().items()
     }
     each = {key.name: Annotated[str, _option(key, groups[key.section])] for key in keys()}
-    return TypedDict("Overrides", each, total=False)  # type: ignore[misc]  # which keys there are, the schema knows
+    return TypedDict("Overrides", each, total=False)  # type: ignore[misc]  # the schema knows the keys
 
 
 def _option(key: Key, group: Group) -> Parameter:
@@ -49,7 +49,7 @@ def _option(key: Key, group: Group) -> Parameter:
 
 
 class HelpLayout:
-    """Plain text for 80 columns: what can be given with its type and default, and below it what it is about."""
+    """Plain text for 80 columns: each argument with type and default, its description below."""
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
         """Print one part of the help."""
@@ -84,7 +84,7 @@ def _wrapped(text: str, width: int, indent: int, first: str = "  ") -> str:
 
 
 def _text(shown: Any) -> str:
-    """The plain text of what cyclopts hands over."""
+    """The plain text of a cyclopts description."""
     shown = getattr(shown, "primary_renderable", shown)
     return str(getattr(shown, "plain", shown) or "").strip()
 
@@ -94,8 +94,8 @@ def _print(console: Console, text: str) -> None:
 
 
 StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run.")]
-Count = Annotated[int, Parameter(validator=Number(gte=1))]  # of patients, or of jobs side by side
-Several = Annotated[int, Parameter(validator=Number(gte=2))]  # of what has a spread
+Count = Annotated[int, Parameter(validator=Number(gte=1))]  # of patients, or of parallel jobs
+Several = Annotated[int, Parameter(validator=Number(gte=2))]  # at least two, to have a spread
 Seed = Annotated[int, Parameter(validator=Number(gte=0))]  # NumPy takes no other
 Seeds = Annotated[tuple[int, ...], Parameter(validator=Number(gte=0))]
 Output = Parameter(alias="-o")  # of every verb with --output; the key of the study file has it too
@@ -106,7 +106,7 @@ else:
 
 
 def loaded(study: Path, overrides: dict[str, str]) -> Study:
-    """The settings of a study file, or of the run in a folder, with the keys that were given."""
+    """The settings of a study file, or of the run in a folder, with overridden keys."""
     from mri_vit.run import folder
     from mri_vit.settings import file as study_file
 
@@ -116,13 +116,13 @@ def loaded(study: Path, overrides: dict[str, str]) -> Study:
     if not (here / files.ENVIRONMENT).exists():  # a folder with a study file in it is no run
         return study_file.load(here / files.STUDY, overrides)
     if "output" in overrides:
-        raise UsageError(f"{study} is a run, which is its own output; leave --output out, or name the study file")
+        raise UsageError(f"{study} is a run folder, so its output is fixed; leave out --output, or name the study file")
     study_of_run = folder.run_settings(here, overrides)
     return study_of_run.model_copy(update={"output": here})  # it may have been moved since its settings were written
 
 
 def trained(study: Study) -> Study:
-    """The same study. Raises UsageError where its output holds no run to go on with, before a folder is made for it."""
+    """The same study. Raises UsageError where its output holds no trained run, before any folder is made."""
     if not (study.output / files.PREDICTIONS).exists():
         raise UsageError(f"{study.output}: no {files.PREDICTIONS}; run `mri-vit train` first")
     return study

@@ -1,6 +1,6 @@
-"""Exit code: a verb goes in, how it ended comes out as a number, and why as one line on standard error.
+"""Exit code: runs a verb, returns its exit code, and prints an error as one line on standard error.
 
-A command line that cannot be read becomes a usage error that says what was meant.
+A misspelt command line becomes a usage error that suggests the closest option or verb.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mri_vit.settings.source import unusable_name
 
 
 def of(verb: Callable[[], object]) -> int:
-    """The verb's own code where it gives one, else 0; of an error its class's, and 1 with a traceback for a fault of ours."""
+    """The verb's return code, or 0; an error's own code; 1 with a traceback for a bug."""
     try:
         code = verb()
         return code if isinstance(code, int) else 0
@@ -29,7 +29,7 @@ def of(verb: Callable[[], object]) -> int:
         _say(str(end))
         return 130
     except KeyboardInterrupt:
-        _say("interrupted; the same command goes on from the last checkpoint")
+        _say("interrupted; the same command continues from the last checkpoint")
         return 130
     except BrokenPipeError:  # the reader of the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains of it once more on its way out
@@ -41,12 +41,12 @@ def of(verb: Callable[[], object]) -> int:
             _say(str(known))
             return known.exit_code
         traceback.print_exc()
-        _say("this is a fault of ours, not of your data; please report it with the lines above")
+        _say("this is a bug in mri-vit, not an error in your data; please report it with the lines above")
         return MriVitError.exit_code
 
 
 def of_script(main: Callable[..., object]) -> int:
-    """The same of a script, whose function's parameters are read from the command line; `--help` shows its docstring."""
+    """Run a script's function with parameters from the command line; `--help` shows its docstring. Returns the exit code."""
     script = App(
         name=Path(sys.argv[0]).name,
         version_flags=(),
@@ -64,7 +64,7 @@ def _say(message: str) -> None:
 
 
 def misuse(error: CycloptsError) -> UsageError:
-    """The same error in the words of all others."""
+    """A cyclopts error as a UsageError in our wording."""
     if isinstance(error, UnknownOptionError):
         return UsageError(_unknown_option(error))
     if isinstance(error, UnknownCommandError):
@@ -82,10 +82,10 @@ def _unknown_option(error: UnknownOptionError) -> str:
     known = [name for argument in error.argument_collection for name in argument.names]
     name = unknown.lstrip("-")
     if name in sections() and any(option.startswith(f"--{name}.") for option in known):
-        return f"unknown option {unknown}: a section of the study file; `mri-vit settings {name}` lists its keys"
+        return f"unknown option {unknown}: {name} is a section of the study file; `mri-vit settings {name}` lists its keys"
     if name in {key.name for key in keys()} and f"--{name}" not in known:
-        return f"unknown option {unknown}: a key of the study file, and `{_verb(error)}` takes none as an option"
-    return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists those that there are')}"
+        return f"unknown option {unknown}: `{_verb(error)}` does not accept keys of the study file"
+    return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists all')}"
 
 
 def _unknown_verb(error: UnknownCommandError) -> str:
@@ -93,16 +93,16 @@ def _unknown_verb(error: UnknownCommandError) -> str:
     known = list(error.app or ())  # verbs, and options that stand alone such as --help
     if word.startswith("-"):
         options = [name for name in known if name.startswith("--")]
-        return f"expected a verb before {word}; {question(word, options, f'{_help(error)} lists them')}"
-    return f"unknown verb {word}; {question(word, known, f'{_help(error)} lists those that there are')}"
+        return f"expected a verb before {word}; {question(word, options, f'{_help(error)} lists all')}"
+    return f"unknown verb {word}; {question(word, known, f'{_help(error)} lists all')}"
 
 
 def _too_many(error: UnusedCliTokensError) -> str:
     word = (error.unused_tokens or [""])[0]
     name, is_set, value = word.partition("=")
     if is_set and name in {key.name for key in keys()}:
-        return f"{word} is one word too many; did you mean --{name}={value}?"
-    return f"{word} is one word too many; {_help(error)} lists what `{_verb(error)}` takes"
+        return f"unexpected {word}; did you mean --{name}={value}?"
+    return f"unexpected {word}; {_help(error)} lists the arguments of `{_verb(error)}`"
 
 
 def _missing(error: MissingArgumentError) -> str:
@@ -112,10 +112,10 @@ def _missing(error: MissingArgumentError) -> str:
     if error.keyword and wanted > 1:
         return f"{error.keyword} takes {wanted} values, found {found}"
     if error.keyword:
-        return f"{error.keyword} is given no value"
+        return f"{error.keyword} needs a value"
     names = error.argument.names
     name = names[0].lstrip("-").upper() if error.argument.index is not None else " or ".join(names)
-    return f"`{_verb(error)}` is given no {name}; {_help(error)} lists what it takes"
+    return f"`{_verb(error)}` needs {name}; {_help(error)} lists its arguments"
 
 
 def _verb(error: CycloptsError) -> str:
@@ -127,5 +127,5 @@ def _help(error: CycloptsError) -> str:
 
 
 def _program(error: CycloptsError) -> str:
-    """The name of what was called: a script's file, else ours."""
+    """The name of the script, or mri-vit."""
     return error.app.name[0] if error.app and not error.command_chain else "mri-vit"

@@ -1,4 +1,4 @@
-"""The command line's verbs on a finished run, and on weights that others have learned."""
+"""Verbs on a run: its status, report and networks; evaluate, predict and compare with it; features of frozen encoders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mri_vit.settings.recipe import VIT
 
 
 def status(study: StudyFile) -> None:
-    """Show how far a run is: what is done, at work, waiting and failed in each stage, and the time left. Only reads files."""
+    """Show a run's progress: jobs done, running, waiting and failed in each stage, and the time left. Only reads files."""
     from rich.console import Console
 
     from mri_vit import status as of_run
@@ -35,30 +35,29 @@ def inspect(
     without: Annotated[tuple[Literal["features", "landscape"], ...], Parameter(consume_multiple=True)] = (),
     output: Annotated[Path | None, Output] = None,
 ) -> None:
-    """Show what a network of a finished RUN folder has learned: its filters, positions, attention and one head step by step; the
-    inputs that it answers most to, and its loss landscape.
+    """Show what a network of a finished RUN has learned: filters, position embedding, attention, one head step by step, the
+    inputs that maximise its units, and its loss landscape.
 
     Parameters
     ----------
     run
         Folder of a trained run.
     model
-        One of the run's comparators instead of the study's own network; one that is no Vision Transformer has no attention.
+        A comparator instead of the study's own network; only Vision Transformers have attention.
     fold
-        Whose network, counted from 1; the one that had not seen the patient where none is named, or the first.
+        Fold of the network, counted from 1; by default the one that tested the patient, or the first.
     patient
-        One of the fold's test patients; the first where none is named.
+        A test patient of the fold; by default the first.
     place
-        A point whose attention is shown, in mm of the prepared grid to the right, front and top; rollout's peak where none is.
+        Point whose attention is shown: mm to the right, front and top on the prepared grid; by default rollout's peak.
     layer
-        Whose attention is shown, counted from 1; the last where none is named.
+        Layer of the attention, counted from 1; by default the last.
     head
-        Likewise; the mean of the heads where none is named.
+        Head of the attention, counted from 1; by default the mean over heads.
     without
-        What is left out: features, landscape or both. They pass through the network thousands of times, and a large one needs a
-        GPU for it.
+        Sections to skip: features, landscape or both. They run the network thousands of times; a large one needs a GPU.
     output
-        Folder for index.html and the figures; RUN/inspect where none is named, RUN/rivals/MODEL/inspect of a comparator.
+        Folder for index.html and figures; by default RUN/inspect, or RUN/rivals/MODEL/inspect for a comparator.
     """
     from rich.console import Console
 
@@ -77,17 +76,17 @@ def report(
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
-    """Write the report and print the results: of a STUDY, or of a table of predictions made elsewhere.
+    """Write a report and print its results, for a STUDY's run or for a table of predictions made elsewhere.
 
     Parameters
     ----------
     predictions
-        A table instead of a study: patient, endpoint, score; where known model, repeat, fold, truth, time_days, event, threshold.
-        It goes with --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
+        Table of predictions, instead of STUDY: patient, endpoint, score; optional model, repeat, fold, truth, time_days, event,
+        threshold. Needs --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
     subgroups
-        With --predictions: columns of the cohort table to look into beside sex, age and site.
+        With --predictions: further columns of the cohort table for subgroups, beside sex, age and site.
     patient_pages
-        Write a page of each patient, however many there are; above 2,000 there is none unless it is asked for.
+        Write a page per patient even for more than 2,000 patients.
     """
     from rich.console import Console
 
@@ -104,22 +103,22 @@ def report(
         )
     else:
         raise UsageError(
-            "expected a study file alone (its run is reported; --output X means the run in X, as with every verb, and subgroups"
-            " are --report.subgroups), or no study file but all of --predictions, --cohort and --output"
+            "expected either a study file (with --output X for the run in X, and --report.subgroups for subgroups), or all of"
+            " --predictions, --cohort and --output without a study file"
         )
 
 
 def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrides: Overrides) -> int:
-    """Judge a finished RUN folder on another cohort with known labels; nothing is fitted anew.
+    """Evaluate a finished RUN on another cohort with labels; no network is trained.
 
     Parameters
     ----------
     run
         Folder of a trained run.
     study
-        Study file of the other cohort: name, cohort, prepared, output and endpoints; the rest is the run's.
+        Study file of the other cohort: name, cohort, prepared, output and endpoints; all else is taken from the run.
     allow_synthetic
-        Judge a run of synthetic patients on real ones too; the report says so.
+        Evaluate a run of synthetic patients on real ones; the report warns of it.
     """
     from rich.console import Console
 
@@ -139,25 +138,25 @@ def predict(
     allow_known: bool = False,
     allow_synthetic: bool = False,
 ) -> int:
-    """Predict new patients from their SCANS with the fold models of a finished RUN folder; writes a folder of each.
+    """Predict new patients from their SCANS with all fold models of a finished RUN; writes a folder per patient.
 
     Parameters
     ----------
     run
         Folder of a trained run.
     scans
-        One patient's folder of NIfTI files or DICOM series; or a table with the column patient and those of the run's scans (t1,
-        t1ce, t2, flair, unless its study names others). No label is read.
+        One patient's folder of NIfTI files or DICOM series; or a table with the columns patient and the run's sequences (t1,
+        t1ce, t2, flair, unless its study names others). Labels are not read.
     output
         Folder for predictions.csv and the patients' folders.
     workers
-        Patients prepared at a time.
+        Patients prepared in parallel.
     show_untrusted
-        Show also what the run's report did not tell from chance, marked as such.
+        Also show endpoints that the run's report found no better than chance, marked as unreliable.
     allow_known
-        Predict also patients on whom the run was trained, marked as such.
+        Also predict patients that the run was trained on, marked as such.
     allow_synthetic
-        Let a run of synthetic patients predict real ones too, marked as such.
+        Predict real patients with a run of synthetic ones, marked as such.
     """
     from rich.console import Console
 
@@ -169,16 +168,16 @@ def predict(
 
 
 def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) -> None:
-    """Compare two finished runs: what differs, and paired tests.
+    """Compare two finished runs: differing settings, and paired tests of their models.
 
     Parameters
     ----------
     a
-        Folder of a run that is cross-validated, or of an evaluation on another cohort.
+        Folder of a cross-validated run, or of an evaluation on another cohort.
     b
-        Folder of the other run; differences are A less B.
+        Folder of the other run; differences are A minus B.
     output
-        Folder for index.html and comparison.json; comparison-A-B in the present folder where none is named.
+        Folder for index.html and comparison.json; by default comparison-A-B in the current folder.
     """
     from rich.console import Console
 
@@ -201,33 +200,33 @@ def features(
     intensity: Literal["zscore", "unit"] | None = None,
     axes: str | None = None,
 ) -> int:
-    """Write what a frozen encoder, of others or of ours, reads of each prepared patient; goes on where it was stopped.
+    """Write each prepared patient's features by a frozen encoder; continues where it was stopped.
 
     Parameters
     ----------
     source
         Study file, folder of a run, or folder of prepared patients.
     weights
-        File of weights: a MONAI ViT, a 3D DINO ViT or a Primus as .safetensors, .pt, .pth or .ckpt; or a network or pretrained
-        encoder of ours. A file WEIGHTS.toml beside it may hold what the next options say.
+        Weights: a MONAI ViT, a 3D DINO ViT or a Primus as .safetensors, .pt, .pth or .ckpt; or a network or pretrained encoder
+        of mri-vit. A file WEIGHTS.toml beside it may hold the options below.
     output
         Folder for features.safetensors.
     licence
-        Terms of the weights, such as CC-BY-4.0; they stand wherever the features are used. Unset: not stated.
+        Licence of the weights, such as CC-BY-4.0; it is recorded with the features. Unset: not stated.
     channels
-        Sequences that are read, in the encoder's order; all where none is named. Give it once for each.
+        Sequences to read, in the encoder's order; by default all. Repeat the option for each.
     fusion
-        Of an encoder of one channel, which reads each sequence by itself: side by side, or the mean.
+        For an encoder of one channel, which reads each sequence separately: concatenate or average the features.
     heads
-        Attention heads, where the width does not tell them.
+        Attention heads, where the width does not determine them.
     edge
-        Voxels along the edge of the cube that is read, where the weights serve any.
+        Voxels along the edge of the input cube, where the weights allow any.
     spacing_mm
-        Edge of its voxels; as large as lays the cube over the prepared box where none is given.
+        Its voxel size; by default the cube covers the prepared box.
     intensity
-        What the brain's voxels are brought to: zscore, or unit for 0 to 1.
+        Intensity scaling inside the brain: zscore, or unit for 0 to 1.
     axes
-        Where the array's axes point to, such as RAS; SAR is nnU-Net's z, y, x.
+        Orientation of the array's axes, such as RAS; SAR is nnU-Net's z, y, x.
     """
     study = None if any(source.glob(f"*/{files.TOKENS}")) else loaded(source, {})  # before what takes longer to import
     from rich.console import Console
@@ -238,7 +237,7 @@ def features(
     console = Console()
     prepared, unprepared = extraction.of_study(study) if study else (extraction.in_folder(source), [])
     if unprepared:
-        say(console, f"{len(unprepared)} patients are not prepared, the first {unprepared[0]}; they are left out", WARNING)
+        say(console, f"{len(unprepared)} patients are not prepared and are left out, first {unprepared[0]}", WARNING)
     card = {"licence": licence, "heads": heads, "edge": edge, "spacing_mm": spacing_mm, "intensity": intensity, "axes": axes}
     return (
         3

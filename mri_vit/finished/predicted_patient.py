@@ -39,7 +39,7 @@ from mri_vit.finished.prediction_document import (
 from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.qc import findings
+from mri_vit.qc.check import findings_of
 from mri_vit.report.pages import patient_drawings, patient_pages
 from mri_vit.report.reading.maps import Map
 from mri_vit.report.schema.run import Step
@@ -164,7 +164,7 @@ def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], toke
         warnings=tuple(record["warnings"]),
         findings=tuple(
             QcFinding(reason=one.reason, scan=one.scan, figure=one.figure, sentence=one.words)
-            for one in findings.findings_of(patient.id, record, study.qc)
+            for one in findings_of(patient.id, record, study.qc)
         ),
         picture=files.QC,
     )

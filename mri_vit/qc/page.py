@@ -1,4 +1,4 @@
-"""The page of a cohort that was looked at: findings in; one HTML page, the worst patient first, and their pictures out."""
+"""The page of a checked cohort: findings go in; one HTML page, the worst patient first, and the pictures come out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from rich.console import Console
 
 from mri_vit import style
 from mri_vit.qc import check
-from mri_vit.qc.check import COLUMNS, DROP, KEEP, Decision, Looked
-from mri_vit.qc.findings import Finding
+from mri_vit.qc.check import COLUMNS, DROP, KEEP, CheckedCohort, Decision, Finding
 from mri_vit.run import files, ownership
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import say
@@ -23,27 +22,27 @@ from mri_vit.settings.sections import REASONS
 
 PICTURE = ".webp"
 QUALITY = 75  # WebP's scale: 40 kB a patient, at all of the sheet's pixels, which a card of the grid shows nearly all of
-SHOWN = {  # the figures of a patient's card: key of the record, words, digits
-    "turned_degrees": ("turned by", "°", 0),
-    "middle_degrees": ("middle plane leans", "°", 1),
+SHOWN = {  # the figures of a patient's card: key of the record, words, unit, digits
+    "turned_degrees": ("rotated by", "°", 0),
+    "middle_degrees": ("midsagittal plane leans", "°", 1),
     "squeezed": ("MNI152 brain squeezed to", "", 2),
-    "fluid_contrast": ("T2 less FLAIR in fluid", " SD", 1),
-    "enhancement": ("T1ce above T1", " SD", 1),
+    "fluid_contrast": ("T2 minus FLAIR in fluid", " SD", 1),
+    "enhancement": ("T1ce minus T1", " SD", 1),
 }
-OF_SCAN = {  # likewise, a row for each scan
-    "likeness": ("likeness to the reference", "", 2),
-    "own_to_mirrored": ("the same over that to its mirror image", "", 2),
-    "signal_to_noise": ("signal to noise", "", 0),
+OF_SCAN = {  # the same for each scan, a row of a table
+    "likeness": ("similarity to the reference", "", 2),
+    "own_to_mirrored": ("ratio to the similarity with its mirror image", "", 2),
+    "signal_to_noise": ("signal-to-noise", "", 0),
     "ghosts": ("ghosts", "", 3),
     "shading": ("shading", "", 2),
-    "filled": ("brain filled", "", 2),
+    "filled": ("brain covered", "", 2),
 }
 COLUMNS_OF_SCAN = (
     *(words for words, _, _ in OF_SCAN.values()),
-    "less like it than the cohort's, robust SD",
-    "histogram from the cohort's, robust SD",
+    "similarity below the cohort's median, robust SD",
+    "histogram from the cohort's median, robust SD",
     "brain in the field of view",
-    "lesion-like contrast, SD, by bias correction",
+    "lesion-like contrast before and after bias correction, SD",
 )
 STATES = (check.EXCLUDED, check.FLAGGED, check.KEPT, "fine")  # of a patient, the worst first
 
@@ -67,25 +66,25 @@ class Card:
         """Excluded, flagged, kept or without findings; a patient whom a reviewer drops is excluded."""
         if self.decision and not self.decision.keep:
             return check.EXCLUDED
-        became = {what for _, what in self.findings}
-        return next((state for state in (check.EXCLUDED, check.FLAGGED, check.KEPT) if state in became), "fine")
+        outcomes = {outcome for _, outcome in self.findings}
+        return next((state for state in (check.EXCLUDED, check.FLAGGED, check.KEPT) if state in outcomes), "fine")
 
 
-def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
+def write(study: Study, checked: CheckedCohort, home: Path, console: Console) -> None:
     """Write `index.html` and the pictures into the folder `home`.
 
     Raises IntegrityError where `home` is a link, and UsageError where it holds something else.
     """
     ownership.refuse_strangers(home, lambda name: name == files.PAGE or name.endswith(PICTURE), "a page of qc")
     home.mkdir(exist_ok=True)
-    for old in home.glob(f"*{PICTURE}"):  # nobody stays who is out of the study
+    for old in home.glob(f"*{PICTURE}"):  # of patients who left the study too
         old.unlink()
     pixels = {}
-    for name in looked.records:
+    for name in checked.records:
         sheet = Image.open(study.prepared / name / files.QC).convert("RGB")
         pixels[name] = sheet.size
         write_bytes(_webp(sheet), home / f"{name}{PICTURE}")
-    cards = sorted((_card(study, looked, name, pixels[name]) for name in looked.records), key=_worst_first)
+    cards = sorted((_card(study, checked, name, pixels[name]) for name in checked.records), key=_worst_first)
     text = (
         style.templates("mri_vit.qc")
         .get_template("qc.html")
@@ -93,14 +92,16 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
             study=study.name,
             cards=cards,
             picture=PICTURE,
-            out=[row for row in looked.excluded if row["patient"] not in looked.records],
-            reasons=[reason for reason in REASONS if any(one.reason == reason for card in cards for one, _ in card.findings)],
+            out=[row for row in checked.excluded if row["patient"] not in checked.records],
+            reasons=[
+                reason for reason in REASONS if any(finding.reason == reason for card in cards for finding, _ in card.findings)
+            ],
             columns=COLUMNS_OF_SCAN,
             limits={key: value for key, value in study.qc.model_dump(mode="json").items() if key not in ("exclude", "decisions")},
             excluding=study.qc.exclude,
             decisions=files.DECISIONS,
             header=",".join(COLUMNS),
-            before=[[one.patient, KEEP if one.keep else DROP, one.who, one.why] for one in looked.decisions.values()],
+            before=[[row.patient, KEEP if row.keep else DROP, row.who, row.why] for row in checked.decisions.values()],
             states=[(state, sum(card.state == state for card in cards)) for state in STATES],
         )
     )
@@ -110,19 +111,19 @@ def write(study: Study, looked: Looked, home: Path, console: Console) -> None:
 
 def _worst_first(card: Card) -> tuple[int, int, int, str]:
     """By state, by the gravest reason, by how many findings there are."""
-    gravest = min((REASONS.index(one.reason) for one, _ in card.findings), default=len(REASONS))
+    gravest = min((REASONS.index(finding.reason) for finding, _ in card.findings), default=len(REASONS))
     return STATES.index(card.state), gravest, -len(card.findings), card.patient
 
 
-def _card(study: Study, looked: Looked, name: str, pixels: tuple[int, int]) -> Card:
-    record = looked.records[name]
+def _card(study: Study, checked: CheckedCohort, name: str, pixels: tuple[int, int]) -> Card:
+    record = checked.records[name]
     quality = record["quality"]
-    far = {figure: {scan: zs.get(name) for scan, zs in of.items()} for figure, of in looked.far.items()}
+    far = {figure: {scan: zs.get(name) for scan, zs in of.items()} for figure, of in checked.deviations.items()}
     return Card(
         name,
         pixels,
-        [(one, check.became(one, looked.decisions, study)) for one in looked.findings[name]],
-        looked.decisions.get(name),
+        [(finding, check.outcome(finding, checked.decisions, study)) for finding in checked.findings[name]],
+        checked.decisions.get(name),
         [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
         {scan: _of_scan(record, scan, far) for scan in quality["scans"]},
         [(part, f"{share:.0%}") for part, share in quality["coverage"].items()],

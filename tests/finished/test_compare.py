@@ -18,7 +18,7 @@ from made.run import write_cost
 from rich.console import Console
 from whole_road import mri_vit
 
-from mri_vit.cli import format_verbs
+from mri_vit.cli import file_verbs
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import compare, paired_runs
 from mri_vit.finished.comparison_document import Comparison, dumps
@@ -107,7 +107,7 @@ def test_runs_of_one_name_are_told_apart_by_their_folders_or_letters(tmp_path: P
 
 
 def test_the_file_follows_its_schema_and_is_read_to_the_letter(found: Comparison, capsys: pytest.CaptureFixture[str]):
-    format_verbs.schema(of="comparison")
+    file_verbs.schema(of="comparison")
     schema = json.loads(capsys.readouterr().out)
     text = dumps(found)
     validator = jsonschema.Draft202012Validator(schema)

@@ -31,6 +31,13 @@ def write_visit(folder: Path, **tags: Any) -> None:
         dicom.write_series(folder / words, dicom.head() + 1000 * number, **study)
 
 
+def fixed_key(path: Path) -> Path:
+    """A key as a user may have one: hashes are the same in every run, and these hold none of the short values looked for."""
+    path.touch(mode=0o600)
+    path.write_text("5a" * identity.KEY_BYTES)
+    return path
+
+
 def bring_in(tmp_path: Path, **options: Any) -> bool:
     return import_cohort.import_dicom(tmp_path / "in", tmp_path / "out", Console(), **options)
 
@@ -222,9 +229,7 @@ def test_no_name_date_id_uid_or_text_of_a_header_is_in_any_output(tmp_path: Path
     _plant(tmp_path / "in", "modality", "t2", Modality="SECRETMODALITY")
     _plant(tmp_path / "in", "matrix", "t2", ImageOrientationPatient=[1, 0, 0, 1, 0, 0])
     (tmp_path / "in" / "DOE_JANE" / "secret").write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
-    key = tmp_path / "key"  # a fixed one, whose hashes hold no short secret by chance
-    key.touch(mode=0o600)
-    key.write_text("5a" * identity.KEY_BYTES)
+    key = fixed_key(tmp_path / "key")
     (tmp_path / "secret labels").mkdir()
     labels = tmp_path / "secret labels" / "labels.csv"
     labels.write_text("patient,mgmt,pten,SECRETCOLUMN,same_as\nSECRETID77,1,SECRETWORD,SECRETCELL,a:SECRETID\nSECRETID78,0,,x,\n")
@@ -244,6 +249,7 @@ def test_labels_under_an_id_whose_zeros_are_lost_are_named_and_joined_on_request
     write_visit(tmp_path / "in", PatientID="00042")
     labels = tmp_path / "register.csv"
     labels.write_text("patient_id,MGMT,age\n42,methylated,61\n43,unmethylated,-1\n")
+    fixed_key(tmp_path / "out.key")  # which `identity.default_key` names
     with pytest.raises(UsageError, match="none is among the 1 with scans"):
         bring_in(tmp_path, labels=labels)
     said = " ".join(capsys.readouterr().out.split())

@@ -28,7 +28,7 @@ from pydicom.uid import MPEG2MPML
 
 from made import dicom
 from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
-from mri_vit.cli import verbs
+from mri_vit import cli
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, frozen
 from mri_vit.data.volume import canonical, read, read_mask
@@ -575,7 +575,7 @@ def raising(error: BaseException) -> Make:
 def terminated(desk: Desk) -> Callable[[], object]:
     def run() -> object:
         try:
-            verbs._terminated(15, None)
+            cli._terminated(15, None)
         except SystemExit as end:
             return end.code
 

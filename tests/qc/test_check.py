@@ -61,7 +61,7 @@ def looked(study, unprepared=()):
 
 def looked_at(study, patients, unprepared=()):
     decided = check.decisions_of(study, {patient.id for patient in patients}, lambda said: None)
-    return check.look(study, patients, list(unprepared), decided, study.output, Console(quiet=True))
+    return check.check_cohort(study, patients, list(unprepared), decided, study.output, Console(quiet=True))
 
 
 def rows(study, name):
@@ -196,7 +196,7 @@ def test_a_scans_row_says_how_far_from_the_others_it_is_what_its_field_of_view_h
     file.write_text(json.dumps(record))
     found = looked(study)
     far = {"likeness": {"t2": {"cid": -4.25}}, "histogram": {}}
-    page.write(study, dataclasses.replace(found, far=far), study.output / files.LOOKED, Console(quiet=True))
+    page.write(study, dataclasses.replace(found, deviations=far), study.output / files.LOOKED, Console(quiet=True))
     text = (study.output / files.LOOKED / files.PAGE).read_text()
     row = next(line for line in text.split('id="cid"')[1].splitlines() if '<th scope="row">t2' in line)
     cells = re.findall("<td>(.*?)</td>", row)

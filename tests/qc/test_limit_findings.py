@@ -7,12 +7,12 @@ import copy
 import pytest
 from made.quality import RECORD
 
-from mri_vit.qc import findings
+from mri_vit.qc import check
 from mri_vit.settings.sections import Quality
 
 
 def reasons(record):
-    return [(one.reason, one.scan) for one in findings.findings_of("a", record, Quality())]
+    return [(one.reason, one.scan) for one in check.findings_of("a", record, Quality())]
 
 
 def test_a_record_within_the_limits_has_no_finding():
@@ -70,4 +70,4 @@ def test_scans_that_cannot_be_distinguished_are_flagged_and_exclude_nobody_by_de
 def test_a_study_can_widen_a_limit():
     record = copy.deepcopy(RECORD)
     record["quality"]["turned_degrees"] = 41.0
-    assert findings.findings_of("a", record, Quality(turned_degrees=45.0)) == []
+    assert check.findings_of("a", record, Quality(turned_degrees=45.0)) == []

@@ -274,13 +274,13 @@ def test_braces_in_paths_are_filled_in(tmp_path):
     assert filled.comparators[0].model == {"weights": str(tmp_path / "of-3" / "w")}
 
 
-def test_the_readmes_study_is_the_one_that_we_recommend(tmp_path):
-    _, name, after = (CONFIGS.parent / "README.md").read_text().partition('name = "mine"')
+def test_the_documented_study_is_the_one_that_we_recommend(tmp_path):
+    _, name, after = (CONFIGS.parent / "docs/howto/own_cohort.md").read_text().partition('name = "mine"')
     file = tmp_path / "study.toml"
-    file.write_text(name + after[: re.search(r"\n {0,7}\S", after).start()])  # type: ignore[union-attr]  # until indentation ends
-    ours, readmes = study_file.load(CONFIGS / "gbm.toml"), study_file.load(file)
+    file.write_text(name + after[: re.search(r"\n {0,3}\S", after).start()])  # type: ignore[union-attr]  # until indentation ends
+    ours, documented = study_file.load(CONFIGS / "gbm.toml"), study_file.load(file)
     for section in ("grid", "prepare", "model", "pretrain", "train"):
-        assert getattr(readmes, section) == getattr(ours, section)
+        assert getattr(documented, section) == getattr(ours, section)
 
 
 @pytest.mark.parametrize(

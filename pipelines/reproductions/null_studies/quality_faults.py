@@ -27,7 +27,7 @@ from mri_vit.data.volume import Volume, canonical, read, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
-from mri_vit.qc import findings
+from mri_vit.qc import check
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid, Quality
 from mri_vit.synthetic.cohort import draw_cases
@@ -72,7 +72,7 @@ def in_synthetic_heads(heads: int, first: int) -> None:
             record = _one(f"head-{number}", scans_of(number), scans_of(number + 1), chosen, GRID, number, add)
             if record:
                 records[f"head-{number}"] = record
-        for one in findings.unlike(findings.deviations(records), Quality()):  # of the heads as they are, held against each other
+        for one in check.unlike(check.deviations(records), Quality()):  # of the heads as they are, held against each other
             add({"patient": one.patient, "fault": AMONG, "found": [(one.reason, one.scan)], "caught": False})
 
 
@@ -153,7 +153,7 @@ def looked(name: str, scans: Scans, grid: Grid) -> tuple[dict[str, Any] | None, 
         except UnusablePatient as fault:
             return None, [("an empty image" if "an empty image" in fault.reason else fault.reason, "")]
         record = load_record(folder)
-    return record, [(one.reason, one.scan) for one in findings.findings_of(name, record, Quality())]
+    return record, [(one.reason, one.scan) for one in check.findings_of(name, record, Quality())]
 
 
 @contextmanager

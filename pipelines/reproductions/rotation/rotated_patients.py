@@ -32,7 +32,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.prepare.quality import turn
-from mri_vit.qc import findings
+from mri_vit.qc import check
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
@@ -166,7 +166,7 @@ def _prepared_anew(
 
 def _flags(patient: Patient, record: dict, study: Study) -> frozenset[str]:
     """What the study's limits find of a prepared patient."""
-    return frozenset(finding.reason for finding in findings.findings_of(patient.id, record, study.qc))
+    return frozenset(finding.reason for finding in check.findings_of(patient.id, record, study.qc))
 
 
 # --- where the head lay ----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from made.report import measure
 from made.run import ODD_IDS, add_comparators, make_run
 from pydantic import ValidationError
 
-from mri_vit.cli import format_verbs
+from mri_vit.cli import file_verbs
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import binary, maps, metrics, patients, survival
@@ -101,7 +101,7 @@ def test_what_is_read_through_the_schema_is_written_again_to_the_letter(texts, n
 def written(tmp_path_factory) -> dict[str, Any]:
     """The JSON Schema as the verb writes it."""
     file = tmp_path_factory.mktemp("schema") / "metrics.schema.json"
-    format_verbs.schema(output=file)
+    file_verbs.schema(output=file)
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -118,7 +118,7 @@ def test_the_json_schema_refuses_what_is_no_report(texts, written, key, value):
 
 
 def test_the_verb_prints_the_schema_where_no_file_is_given(written, capsys):
-    format_verbs.schema()
+    file_verbs.schema()
     assert json.loads(capsys.readouterr().out) == written
 
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from mri_vit.cli import format_verbs
+from mri_vit.cli import file_verbs
 from mri_vit.errors import UsageError
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.keys import keys
@@ -19,16 +19,16 @@ from mri_vit.settings.schema import Study
 def shown(*names: str, width: int = 80) -> list[str]:
     """The lines that a terminal shows of what is asked about, without colours and blanks at their ends."""
     console = Console(file=io.StringIO(), width=width)
-    console.print(format_verbs.key_table(format_verbs.find_keys(*names)))
+    console.print(file_verbs.key_table(file_verbs.find_keys(*names)))
     assert isinstance(console.file, io.StringIO)
     return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 def test_every_key_is_listed_once_with_all_that_the_schema_says_of_it():
-    names = [key.name for key in format_verbs.find_keys()]
+    names = [key.name for key in file_verbs.find_keys()]
     assert len(set(names)) == len(names) == sum(len(list(keys(section))) for section in (Study, Endpoint, Comparator))
     text = shown(width=1000)
-    for key in format_verbs.find_keys():
+    for key in file_verbs.find_keys():
         at = next(n for n, line in enumerate(text) if line.split(" ")[0] == key.name)
         default = "must be given" if key.default is None else f"default {key.default}"
         assert text[at].split(maxsplit=1)[1] == f"{key.kind}, {default}"
@@ -38,14 +38,14 @@ def test_every_key_is_listed_once_with_all_that_the_schema_says_of_it():
 def test_a_reader_gets_two_aligned_columns_within_80():
     text = shown()
     assert max(len(line) for line in text) <= 80
-    names = {key.name for key in format_verbs.find_keys()}
+    names = {key.name for key in file_verbs.find_keys()}
     starts = {re.match(r"\S* +", line).end() for line in text if line.split(" ")[0] in names or line.startswith(" ")}  # pyright: ignore[reportOptionalMemberAccess]
     assert starts == {max(len(name) for name in names) + 2}
 
 
 def test_a_program_gets_a_line_a_key():
-    rows = [line.split("\t") for line in format_verbs.key_lines(format_verbs.find_keys())]
-    assert [row[0] for row in rows] == [key.name for key in format_verbs.find_keys()]
+    rows = [line.split("\t") for line in file_verbs.key_lines(file_verbs.find_keys())]
+    assert [row[0] for row in rows] == [key.name for key in file_verbs.find_keys()]
     assert ["train.epochs", "integer ≥ 1", "default 100", "Passes over a training fold."] in rows
     assert {len(row) for row in rows} == {4}
 
@@ -63,7 +63,7 @@ def test_a_program_gets_a_line_a_key():
     ],
 )
 def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
-    assert [key.name for key in format_verbs.find_keys(name)] == found
+    assert [key.name for key in file_verbs.find_keys(name)] == found
 
 
 @pytest.mark.parametrize(
@@ -78,4 +78,4 @@ def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
 )
 def test_an_unknown_name_is_answered_with_what_was_meant(name: str, message: str):
     with pytest.raises(UsageError, match=message):
-        format_verbs.find_keys(name)
+        file_verbs.find_keys(name)

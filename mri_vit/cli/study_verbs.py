@@ -1,0 +1,155 @@
+"""Verbs on a study: each loads the settings and calls a stage. Everything slow is imported inside, so that --help is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mri_vit.cli.arguments import Overrides, StudyFile, loaded, trained
+from mri_vit.run import files
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from mri_vit.qc.check import CheckedCohort
+    from mri_vit.settings.schema import Study
+
+
+def demo(study: Path | None = None, **overrides: Overrides) -> int:
+    """Make the built-in synthetic cohort where STUDY expects it, then run STUDY, or the demo's own study.
+
+    Exit code 1: a verdict differs from the simulated effect.
+
+    Parameters
+    ----------
+    study
+        Study file; by default configs/demo.toml, or mri-vit-demo/configs/demo.toml, which is written if it is missing.
+    """
+    from rich.console import Console
+
+    from mri_vit.run.screen import say, waiting
+    from mri_vit.settings.demo import study_file
+
+    study, console = study or study_file(), Console()
+    settings = loaded(study, overrides)  # before what takes longer to import
+    from mri_vit.study import run
+    from mri_vit.synthetic import cohort
+
+    say(console, f"study file {study}, run {settings.output}")
+    with waiting(console, "making the built-in cohort"):
+        cohort.make(settings.cohort.parent)
+    return run(settings, console)
+
+
+def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> int:
+    """List every problem of a study, and the hours, disk and memory that it needs; prepares and trains nothing.
+
+    Exit code 2: the study cannot run; 3: patients would be excluded.
+
+    Parameters
+    ----------
+    json
+        Print one JSON document instead, with every patient's id; `mri-vit schema --of check` describes it.
+    """
+    settings = loaded(study, overrides)  # before what takes longer to import
+    from rich.console import Console
+
+    from mri_vit.preflight import document
+    from mri_vit.preflight.check import check as checked_study
+    from mri_vit.run.screen import say
+
+    findings = checked_study(settings)
+    if json:
+        print(findings.model_dump_json(indent=1))
+    else:
+        console = Console()
+        for line, style in document.lines(findings):
+            say(console, line, style)
+    return findings.exit_code
+
+
+def prepare(study: StudyFile, **overrides: Overrides) -> int:
+    """Prepare every patient's scans onto the grid; works even with too few patients for folds."""
+    settings = loaded(study, overrides)  # before what takes longer to import
+
+    from rich.console import Console
+
+    with _checked_cohort(settings, Console()) as checked:
+        return 3 if checked.excluded else 0
+
+
+def qc(study: StudyFile, **overrides: Overrides) -> int:
+    """Prepare the patients that are not prepared yet, check the quality of all, and write a page that shows the worst first."""
+    settings = loaded(study, overrides)
+
+    from rich.console import Console
+
+    from mri_vit.qc import page
+
+    console = Console()
+    with _checked_cohort(settings, console) as checked:
+        page.write(settings, checked, settings.output / files.LOOKED, console)
+        return 3 if checked.excluded else 0
+
+
+def pretrain(study: StudyFile, **overrides: Overrides) -> None:
+    """Pretrain encoders without labels on the prepared patients; `train` does this too where the study asks for it."""
+    _stage("pretrain", loaded(study, overrides))
+
+
+def train(study: StudyFile, **overrides: Overrides) -> None:
+    """Train and test every model by cross-validation on the prepared patients."""
+    _stage("train", loaded(study, overrides))
+
+
+def explain(study: StudyFile, **overrides: Overrides) -> None:
+    """Write attention and attribution maps in each patient's own space, and score them."""
+    _stage("explain", trained(loaded(study, overrides)))
+
+
+@contextmanager
+def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
+    """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
+    from mri_vit import study as stages
+    from mri_vit.data import cohort, frozen
+    from mri_vit.run.folder import claimed
+
+    with claimed(settings) as folder:
+        patients = frozen.freeze(settings, cohort.of_study(settings), folder)
+        yield stages.prepare_and_check(settings, patients, folder, console)
+
+
+def _stage(name: str, study: Study) -> None:
+    from rich.console import Console
+
+    from mri_vit import study as stages
+    from mri_vit.run.folder import claimed
+
+    with claimed(study) as folder:
+        getattr(stages, name)(study, folder, Console())
+
+
+def run(study: StudyFile, *, detach: bool = False, **overrides: Overrides) -> int:
+    """Run all stages in order; continues where an earlier run stopped.
+
+    Parameters
+    ----------
+    detach
+        Return at once and run in the background; messages go to run.log in the run's folder.
+    """
+    from rich.console import Console
+
+    settings = loaded(study, overrides)  # before torch, which takes seconds to import
+    if detach:
+        from mri_vit.run.processes import detached
+        from mri_vit.run.screen import say
+
+        process = detached(["run", str(study), *(f"--{key}={value}" for key, value in overrides.items())], settings.output)
+        say(Console(), f"process {process} runs the study; `mri-vit status {settings.output}` shows its progress")
+        say(Console(), f"its messages go to {settings.output / files.LOG}")
+        return 0
+    from mri_vit.study import run as run_study
+
+    return run_study(settings, Console())
