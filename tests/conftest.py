@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
+from hypothesis import settings
+from made.examples import EXAMPLES
 from made.study import made_here, make_tiny
 
 from mri_vit import style
@@ -17,52 +23,26 @@ from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
 SHARED = Path(__file__).parents[2] / "shared"  # reference data beside the checkout; tests that read it skip where it is absent
-LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest first: those of `make long`
-    "test_study.py",  # 111
-    "explain/inspection/test_learned.py",  # 75
-    "test_matrix.py",  # 75
-    "report/pages/test_patients.py",  # 70
-    "prepare/test_patient.py",  # 69
-    "report/pages/test_html.py",  # 63
-    "finished/test_predict.py",  # 59
-    "report/verdicts/test_models.py",  # 33
-    "metrics/test_added_value.py",  # 32
-    "test_sequences.py",  # 32
-    "train/test_devices.py",  # 27
-    "train/test_supervised.py",  # 26
-    "report/numbers/test_other_hospitals.py",  # 24
-    "test_interface.py",  # 24
-    "report/pages/test_map_comparators.py",  # 23
-    "finished/test_comparison_numbers.py",  # 23
-    "finished/test_predicted_patient.py",  # 22
-    "importers/dicom/test_importer.py",  # 21
-    "importers/dicom/test_enhancement.py",  # 20
-    "report/numbers/test_added_value.py",  # 20
-    "explain/inspection/test_inspect_network.py",  # 19
-    "crossval/test_comparison.py",  # 18
-    "test_notebooks.py",  # 17
-    "report/numbers/test_everything.py",  # 17
-    "test_real_patient.py",  # 16
-    "finished/test_compare.py",  # 15
-    "finished/test_external_models.py",  # 15
-    "importers/test_persons.py",  # 14
-    "report/numbers/test_comparators.py",  # 13
-    "crossval/test_permutation_null.py",  # 12
-)
 REPRODUCTIONS = "reproductions"  # tests of what the package does not ship: all of them are long, whatever each takes
+MakeOnce = Callable[[str, Callable[[Path], None]], Path]
+
+# Of each property a few examples at a landing, always the same ones; by night many, and others each time.
+settings.register_profile("landing", max_examples=25, deadline=None, derandomize=True)  # deadline: a shared core may be slow
+settings.register_profile("nightly", max_examples=EXAMPLES, deadline=None)
+settings.load_profile("landing")
 
 gc.disable()  # a third of the time in which tests are collected; on again with the first test
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    place = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
-    assert all(file.exists() for file in place), "a file of LONG is not there"
+    seconds: dict[Path, int] = defaultdict(int)  # of each file that is marked as long as a whole
     for item in items:
-        if item.path in place or Path(__file__).parent / REPRODUCTIONS in item.path.parents:
+        if Path(__file__).parent / REPRODUCTIONS in item.path.parents:
             item.add_marker("long")
-    # begun first, so that no process works on a long one alone at the end
-    items.sort(key=lambda item: place.get(item.path, len(place)))
+        seconds[item.path] = max([seconds[item.path], *(mark.args[0] for mark in item.iter_markers("long") if mark.args)])
+    # the longest first, so that no process works on a long one alone at the end
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 def pytest_collection_finish() -> None:
@@ -84,11 +64,34 @@ def shared() -> Path:
 
 
 @pytest.fixture(scope="session")
-def scans(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MakeOnce:
+    """A folder that is made once for all processes of these tests: the first that asks makes it, the others wait and read it."""
+    own = tmp_path_factory.getbasetemp()
+    base = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+    def folder(name: str, make: Callable[[Path], None]) -> Path:
+        home, made = base / name, base / f"{name}.made"
+        with FileLock(base / f"{name}.lock"):
+            if not made.exists():  # nor has another process left it half made
+                shutil.rmtree(home, ignore_errors=True)
+                home.mkdir()
+                make(home)
+                made.touch()
+        return home
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scans(made_once: MakeOnce) -> Path:
     """The table of a built-in cohort of sixteen, as files."""
-    with pytest.MonkeyPatch.context() as patch:
-        made_here(patch)
-        return synthetic.make(tmp_path_factory.mktemp("scans"), seed=5, patients=16)
+
+    def make(folder: Path) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            made_here(patch)
+            synthetic.make(folder, seed=5, patients=16)
+
+    return made_once("scans", make) / "cohort.csv"
 
 
 @pytest.fixture(scope="module")

@@ -23,6 +23,8 @@ from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study, Train
 
+pytestmark = pytest.mark.long(12)
+
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 STUDY = Study(

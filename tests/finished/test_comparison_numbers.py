@@ -21,6 +21,8 @@ from mri_vit.report.numbers.judged import flags, floats, known_rows
 from mri_vit.report.schema.run import Design
 from mri_vit.settings.endpoint import Endpoint
 
+pytestmark = pytest.mark.long(23)
+
 MARKER = Endpoint(name="mgmt", kind="binary")
 SURVIVAL = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 BOTH: tuple[Design, Design] = ("cross-validation", "cross-validation")

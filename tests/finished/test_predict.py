@@ -48,7 +48,10 @@ event = "os_event"
 """
 FOUR = ("t1", "t1ce", "t2", "flair")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(59),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 @pytest.fixture(scope="module")

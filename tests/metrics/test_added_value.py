@@ -18,6 +18,8 @@ from mri_vit.metrics.stratified_cox import PRIOR_VARIANCE, WITH_PRIOR, NotEstima
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.predictors import regressions
 
+pytestmark = pytest.mark.long(32)
+
 ROOT_2 = 2**0.5
 
 

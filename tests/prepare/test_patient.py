@@ -28,6 +28,8 @@ from mri_vit.run import files, integrity
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid, Prepare
 
+pytestmark = pytest.mark.long(69)
+
 SHARED = Path(__file__).parents[3] / "shared"
 RAW = SHARED / "data" / "raw" / "TCGA-FG-6692"
 STRIPPED = SHARED / "data" / "stripped" / "TCGA-DU-7294"

@@ -22,7 +22,10 @@ from mri_vit.settings.schema import CHANNELS, Comparator
 from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, outputs, total_loss, untrained
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(75),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)
 READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
 

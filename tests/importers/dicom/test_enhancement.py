@@ -11,6 +11,8 @@ from mri_vit.data import volume
 from mri_vit.data.volume import Volume
 from mri_vit.importers.dicom import channel
 
+pytestmark = pytest.mark.long(20)
+
 THIN = [f"tumours/BraTS2021_{number}" for number in ("01476", "01477", "01479", "01480", "01482", "01483", "01484")]
 THICK = ["raw/TCGA-FG-6692", "stripped/TCGA-DU-7294"]  # slices of 5 mm, which may be told wrongly and are told not at all
 

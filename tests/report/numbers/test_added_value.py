@@ -26,6 +26,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
 from mri_vit.report.words.added_value import of_ratio
 
+pytestmark = pytest.mark.long(20)
+
 Cell = str | Callable[[dict[str, str]], str]
 
 

@@ -22,6 +22,8 @@ from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.report.words import caveats, endpoint_results
 
+pytestmark = pytest.mark.long(17)
+
 BINARY = ("mgmt", "pten", "idh1")
 
 

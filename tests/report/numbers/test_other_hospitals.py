@@ -23,6 +23,8 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 
+pytestmark = pytest.mark.long(24)
+
 HOSTILE = '<img src=x onerror="alert(1)">'  # a site's name
 
 

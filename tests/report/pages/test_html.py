@@ -25,6 +25,8 @@ from mri_vit.report.pages import page_templates, report_files, terminal
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation
 
+pytestmark = pytest.mark.long(63)
+
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
 FORMULA = '=HYPERLINK("x")'

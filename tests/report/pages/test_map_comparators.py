@@ -23,6 +23,8 @@ from mri_vit.report.words import map_sentences
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.sections import MapMethod, VolumeMethod
 
+pytestmark = pytest.mark.long(23)
+
 AS_OF_A_CNN: dict[MapMethod, VolumeMethod] = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
 SETTINGS = {"methods": ["gradcam", "occlusion_by_air"]}
 COARSE = "It has 2 × 2 × 2 voxels of 96 × 112 × 96 mm."

@@ -53,6 +53,8 @@ from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 
+pytestmark = pytest.mark.long(70)
+
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
 RADII_MM = np.array([60.0, 75.0, 50.0])  # of the made-up brain around (0, 0, 0)

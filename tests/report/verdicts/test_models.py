@@ -36,6 +36,8 @@ from mri_vit.report.words import caveats, model_verdicts
 from mri_vit.settings import recipe
 from mri_vit.settings.endpoint import Endpoint
 
+pytestmark = pytest.mark.long(33)
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
