@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from mri_vit.explain.methods.rollout import rollout
     from mri_vit.interface import FinishedRun, load_run, prepare_patient, read_cohort, write_report
     from mri_vit.metrics.concordance import harrell_c
-    from mri_vit.metrics.delong import delong_interval
-    from mri_vit.metrics.discrimination import auc
+    from mri_vit.metrics.discrimination import auc, delong_interval
     from mri_vit.model.encoder import Encoder as ViT
 
 # Two threads share every product of a network, and torch's OpenMP (libgomp) has the one that is done first spin for a
@@ -43,7 +42,7 @@ __all__ = [
 _HOMES = {  # module and name there; those of `interface` are not listed
     "ViT": ("mri_vit.model.encoder", "Encoder"),
     "auc": ("mri_vit.metrics.discrimination", "auc"),
-    "delong_interval": ("mri_vit.metrics.delong", "delong_interval"),
+    "delong_interval": ("mri_vit.metrics.discrimination", "delong_interval"),
     "harrell_c": ("mri_vit.metrics.concordance", "harrell_c"),
     "load_tokens": ("mri_vit.data.tokens", "load"),
     "rollout": ("mri_vit.explain.methods.rollout", "rollout"),

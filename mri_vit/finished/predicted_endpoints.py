@@ -32,8 +32,8 @@ from mri_vit.finished.prediction_document import (
     SurvivalValue,
 )
 from mri_vit.finished.trained_run import FoldOutputs
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, counts, percentile_interval
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, counts, percentile_interval
 from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.metrics import Metrics, Result
 from mri_vit.run import files, integrity

@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from scipy.stats import chi2, norm
 
 from mri_vit.metrics.comparison import Z_95, Comparison
-from mri_vit.metrics.delong import wilson_of_c
-from mri_vit.metrics.stratified_cox import CoxFit, Days, Died, NotEstimableError, Stratum, fit_cox, out_of_fold
+from mri_vit.metrics.cox import CoxFit, Days, Died, NotEstimableError, Stratum, fit_cox, out_of_fold
+from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.metrics.within_fold import WithinFold, within_fold_c, within_fold_comparison
 
 RISK = "risk"  # the column of the network's risk; covariates have names of their own

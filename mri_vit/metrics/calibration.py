@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float, Real
 from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.calibration_curve import Loess
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.decision import odds
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
 MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
 SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
@@ -36,10 +36,6 @@ def brier(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float in [0, 1]; defined with a single class too; NaN without a patient.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
 
     Examples
     --------
@@ -67,10 +63,6 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     -------
     (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that the
     probabilities separate without an error.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
 
     Examples
     --------
@@ -114,10 +106,6 @@ def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float, on the logit scale; NaN when only one class is present, since no finite a will do.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
@@ -140,10 +128,6 @@ def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     Returns
     -------
     float [n]; all NaN where the calibration line is undefined.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
@@ -161,10 +145,6 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
     -------
     float; NaN where no positive is expected: without a patient, or where every probability is 0.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
-
     Examples
     --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -179,7 +159,7 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
 def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     """ICI: the mean distance, over patients, of the predicted probability and a smooth calibration curve.
 
-    Formula: mean of abs(c(p_i) - p_i), c the local regression (`loess`) of the outcome on the probability; with more
+    Formula: mean of abs(c(p_i) - p_i), c the local regression (`Loess`) of the outcome on the probability; with more
     than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.
@@ -187,10 +167,6 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     Returns
     -------
     float; NaN without a patient.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], or arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -260,11 +236,6 @@ def probability_intervals(
     Returns
     -------
     ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], a threshold outside [0, 1), or
-    arrays of unequal length.
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
-from mri_vit.metrics.descriptive import wilson_interval
+from mri_vit.metrics.intervals import wilson_interval
 
 SPAN = 0.75  # share of the patients in each local fit; the default of R's loess, as are the quadratic and the tricube
 SINGULAR = 1e-9  # of a determinant whose elements are of order 1: below it too few distinct values hold a curve
@@ -55,11 +55,6 @@ def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> D
     Returns
     -------
     Decomposition; all NaN without a patient.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -88,11 +83,6 @@ def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 1
     -------
     float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
-
     Examples
     --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -120,11 +110,6 @@ def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Rel
     Returns
     -------
     Reliability, bins in rising order of probability; without a patient, arrays of length 0.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], arrays of unequal length, or bins
-    that are not positive.
     """
     truth, probability = predicted(truth, probability)
     bin_of, mean, observed, n = _binned(truth, probability, bins)
@@ -137,10 +122,6 @@ def quantile_groups(values: Numbers, groups: int) -> Int[np.ndarray, " n"]:
     """Group 0, 1, ... of each value, cut at the quantiles into about equal numbers; equal values share a group.
 
     Groups that would be empty are not numbered, so every number up to the largest occurs.
-
-    Raises
-    ------
-    ValueError when a value is NaN or infinite, or groups is not positive.
     """
     values = numbers(values, "values")
     _refuse_no_bins(groups)
@@ -165,42 +146,25 @@ def _refuse_no_bins(bins: int) -> None:
         raise ValueError(f"found {bins} bins; expected at least 1")
 
 
-def loess(
-    x: Float[np.ndarray, " n"],
-    y: Float[np.ndarray, " n"],
-    at: Float[np.ndarray, " g"],
-    weight: Float[np.ndarray, "b n"],
-) -> Float[np.ndarray, "b g"]:
+@dataclass(frozen=True)
+class Loess:
     """Local quadratic regression of y on x, as R's `loess` with its defaults and `surface = "direct"` gives it.
 
-    Definition: at each place a quadratic is fitted to the nearest 75 % of the patients by least squares, near ones weighing
-    more, and its value there is the curve's. Where values are too few or too equal for a quadratic, a line or a mean is.
-    Formula: weights are (1 - (d/h)³)³ of the distance d, h that of the ⌊0.75 n⌋th nearest of all n patients.
+    Definition: at each of g points a quadratic is fitted to the nearest 75 % of the patients by least squares, near ones
+    weighing more, and its value there is the curve's. Where values are too few or too equal for a quadratic, a line or a mean is.
+    Formula: weights are (1 - (d/h)³)³ of the distance d, h that of the ⌊0.75 n⌋th nearest of all n patients. h does not depend
+    on how often a draw counts each patient, so that it is one smoother for all draws.
     Assumption: the curve is near a quadratic within the reach.
     Source: Cleveland & Devlin 1988, doi:10.1080/01621459.1988.10478639; R's `loess`.
-
-    Parameters
-    ----------
-    weight : how often each patient counts; the reach h stays that of all patients, so that it is one smoother for all draws.
-
-    Returns
-    -------
-    float [b, g]; 0 where no patient with a weight is within reach.
 
     Examples
     --------
     A parabola is its own curve:
 
     >>> x = np.arange(8.0)
-    >>> print(loess(x, x**2, np.array([2.5, 6.0]), np.ones((1, 8))).round(6))
+    >>> print(Loess.of(x, x**2, np.array([2.5, 6.0])).fit(np.ones((1, 8))).round(6))
     [[ 6.25 36.  ]]
     """
-    return Loess.of(x, y, at).fit(weight)
-
-
-@dataclass(frozen=True)
-class Loess:
-    """`loess` of given points at given places, to be fitted to any weights: what each patient adds to each place's sums."""
 
     moments: Float[np.ndarray, "5 g n"]  # kernel times distance to the power 0 to 4
     outcome: Float[np.ndarray, " n"]
@@ -220,7 +184,7 @@ class Loess:
         return cls(moments, y)
 
     def fit(self, weight: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b g"]:
-        """The curve at each place for b sets of weights."""
+        """The curve at each point for b sets of weights; 0 where no patient with a weight is within reach."""
         s0, s1, s2, s3, s4 = (weight @ moment.T for moment in self.moments)  # (b, g) each
         t0, t1, t2 = ((weight * self.outcome) @ moment.T for moment in self.moments[:3])
         # The fits' values at u = 0, by Cramer's rule.

@@ -1,7 +1,7 @@
 """What every metric asks of its arrays: labels, scores, times and risks of n patients in, the same as checked arrays out.
 
-In the tests shapes and types are checked at every call. Elsewhere they are not, and an array of 0 and 1 used as a mask, or one
-that is a patient short, gives a number that is wrong; so each public metric passes its arrays through here once.
+Every public metric passes its arrays through here and raises these ValueErrors, which its own docstring does not repeat: an
+array of 0 and 1 used as a mask, or one that is a patient short, would give a number that is wrong.
 """
 
 from __future__ import annotations
@@ -64,36 +64,21 @@ def probabilities(values: np.ndarray) -> Float[np.ndarray, " n"]:
 
 
 def labelled(truth: np.ndarray, score: np.ndarray) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Labels and scores of the same patients.
-
-    Raises
-    ------
-    ValueError as by `flags` and `numbers`, or when there is not one score for each label.
-    """
+    """Labels and scores of the same patients."""
     truth, score = flags(truth, "labels"), numbers(score, "scores")
     refuse_unequal(labels=len(truth), scores=len(score))
     return truth, score
 
 
 def predicted(truth: np.ndarray, probability: np.ndarray) -> tuple[Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Labels and probabilities of the same patients.
-
-    Raises
-    ------
-    ValueError as by `flags` and `probabilities`, or when there is not one probability for each label.
-    """
+    """Labels and probabilities of the same patients."""
     truth, probability = flags(truth, "labels"), probabilities(probability)
     refuse_unequal(labels=len(truth), probabilities=len(probability))
     return truth, probability
 
 
 def followed(time_days: np.ndarray, event: np.ndarray) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    """Times and events of the same patients.
-
-    Raises
-    ------
-    ValueError as by `flags` and `numbers`, or when there is not one event for each time.
-    """
+    """Times and events of the same patients."""
     time_days, event = numbers(time_days, "times"), flags(event, "events")
     refuse_unequal(times=len(time_days), events=len(event))
     return time_days, event
@@ -102,12 +87,7 @@ def followed(time_days: np.ndarray, event: np.ndarray) -> tuple[Float[np.ndarray
 def outcome(
     time_days: np.ndarray, event: np.ndarray, risk: np.ndarray
 ) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Times, events and risks of the same patients.
-
-    Raises
-    ------
-    ValueError as by `followed` and `numbers`, or when there is not one risk for each time.
-    """
+    """Times, events and risks of the same patients."""
     time_days, event = followed(time_days, event)
     risk = numbers(risk, "risks")
     refuse_unequal(times=len(time_days), risks=len(risk))

@@ -7,15 +7,15 @@ deaths, b of resamples (sets of weights, or orders of ranks). Pairs are counted 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import rankdata
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival
 
 Days = Float[np.ndarray, " n"]
@@ -24,12 +24,7 @@ Risk = Float[np.ndarray, " n"]
 
 
 def concordance_counts(time_days: Numbers, event: Flags, risk: Numbers) -> tuple[int, int, int]:
-    """Concordant and discordant pairs and pairs tied in risk, among the comparable ones (see `death_counts`).
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
-    """
+    """Concordant and discordant pairs and pairs tied in risk, among the comparable ones (see `death_counts`)."""
     time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = (int(counts.sum()) for counts in death_counts(time_days, event, risk))
     return lower, comparable - lower - equal, equal
@@ -86,10 +81,6 @@ def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Gro
     Returns
     -------
     float in [0, 1]; NaN without a comparable pair inside any group.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     group = grouped(group, len(risk))
@@ -106,7 +97,6 @@ def uno_c(
     event: Flags,
     risk: Numbers,
     tau: float | None = None,
-    censoring: Callable[[Days, Event, Days], Float[np.ndarray, " n"]] = censoring_survival,
 ) -> float:
     """Uno's concordance index: Harrell's C with each pair weighted for the pairs that censoring took away.
 
@@ -119,16 +109,10 @@ def uno_c(
     Parameters
     ----------
     tau : days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
-    censoring : gives G from (time_days, event, at_days): `censoring.censoring_survival` is G(t), the default here and in the
-        report, `censoring.censoring_survival_before` is G(t-).
 
     Returns
     -------
     float in [0, 1]; NaN without a comparable pair.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -140,7 +124,7 @@ def uno_c(
     """
     time_days, event, risk = outcome(time_days, event, risk)
     comparable, lower, equal = death_counts(time_days, event, risk)
-    weight = uno_weight(censoring(time_days, event, time_days[event]), time_days[event], tau)
+    weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
     pairs = float((weight * comparable).sum())
     return float((weight * (lower + equal / 2)).sum()) / pairs if pairs else math.nan
 
@@ -173,10 +157,6 @@ def harrell_interval(
     Returns
     -------
     (low, high); both NaN when C itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -215,10 +195,6 @@ def uno_interval(
     Returns
     -------
     (low, high); both NaN when C itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(uno_c(time_days, event, risk, tau)):
@@ -227,7 +203,7 @@ def uno_interval(
     pairs = Pairs.of(time_days, event, risk)
 
     def weighted_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
-        weight = uno_weight(drawn_censoring_survival(time_days, event, drawn)[:, event], time_days[event], tau)
+        weight = uno_weight(drawn_censoring_survival(time_days, event, drawn, time_days[event]), time_days[event], tau)
         return drawn_c(pairs, drawn, weight)
 
     low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)

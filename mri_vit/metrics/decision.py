@@ -15,9 +15,8 @@ from jaxtyping import Bool, Float, Real
 from scipy.stats import norm
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics.bootstrap import CONFIDENCE
 from mri_vit.metrics.checked import Flags, Numbers, flags, followed, labelled, numbers, predicted, probabilities, refuse_unequal
-from mri_vit.metrics.descriptive import Rate, rate
+from mri_vit.metrics.intervals import CONFIDENCE, Rate, rate
 
 
 @dataclass(frozen=True)
@@ -104,10 +103,6 @@ def youden_threshold(truth: Flags, score: Numbers) -> float:
     -------
     float, in the units of the score; NaN when only one class is present.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -136,10 +131,6 @@ def operating_point(truth: Flags, positive: Flags) -> OperatingPoint:
     Returns
     -------
     OperatingPoint; a rate of nobody is NaN, and so are its bounds.
-
-    Raises
-    ------
-    ValueError for a label or a call other than 0 and 1, or arrays of unequal length.
 
     Examples
     --------
@@ -172,11 +163,6 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     -------
     float [t], per patient; NaN when only one class is present, where there is nothing to decide.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a probability that is NaN or outside [0, 1], a threshold outside [0, 1), or
-    arrays of unequal length.
-
     Examples
     --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
@@ -203,21 +189,12 @@ def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Floa
     Returns
     -------
     float [t], per patient; NaN when only one class is present.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, or a threshold outside [0, 1).
     """
     return net_benefit(truth, np.ones(len(truth)), thresholds)
 
 
 def odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """What a false alarm weighs against a hit at each threshold t: t / (1 - t).
-
-    Raises
-    ------
-    ValueError when a threshold lies outside [0, 1).
-    """
+    """What a false alarm weighs against a hit at each threshold t: t / (1 - t)."""
     if not ((thresholds >= 0) & (thresholds < 1)).all():
         raise ValueError(f"found thresholds {thresholds.tolist()}; expected probabilities from 0 to below 1")
     return thresholds / (1 - thresholds)
@@ -250,11 +227,6 @@ def survival_net_benefit(
     -------
     float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where nobody does.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, a probability that is NaN or outside [0, 1], a
-    threshold outside [0, 1), or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -277,12 +249,7 @@ def survival_net_benefit(
 def survival_net_benefit_of_all(
     time_days: Numbers, event: Flags, thresholds: Real[np.ndarray, " t"], at_day: float
 ) -> Float[np.ndarray, " t"]:
-    """Net benefit of treating every patient, the reference of `survival_net_benefit`.
-
-    Raises
-    ------
-    ValueError as by `survival_net_benefit`.
-    """
+    """Net benefit of treating every patient, the reference of `survival_net_benefit`."""
     return survival_net_benefit(time_days, event, np.ones(len(time_days)), thresholds, at_day)
 
 
@@ -305,10 +272,6 @@ def survival_net_benefit_band(
     Returns
     -------
     (low, high), each float [t]; NaN where the net benefit is, and without width where nobody reaches the threshold.
-
-    Raises
-    ------
-    ValueError as by `survival_net_benefit`.
     """
     benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
     time_days, event = followed(time_days, event)

@@ -11,13 +11,10 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Real
 
-from mri_vit.metrics.bootstrap import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
-from mri_vit.metrics.delong import wilson_of_auc
-from mri_vit.metrics.discrimination import weighted_auc
-from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival, drawn_censoring_survival_at, kaplan_meier
-
-Others = tuple[Real[np.ndarray, " m"], Bool[np.ndarray, " m"] | Real[np.ndarray, " m"]]  # times and events of other patients
+from mri_vit.metrics.discrimination import weighted_auc, wilson_of_auc
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
+from mri_vit.metrics.survival import drawn_censoring_survival, kaplan_meier
 
 
 def cumulative_dynamic_auc(
@@ -25,7 +22,6 @@ def cumulative_dynamic_auc(
     event: Flags,
     risk: Numbers,
     at_days: Real[np.ndarray, " t"],
-    censored_as: Others | None = None,
 ) -> Float[np.ndarray, " t"]:
     """AUC(t): how well the risk separates those who have died by day t (cases) from those who live longer (controls).
 
@@ -35,19 +31,9 @@ def cumulative_dynamic_auc(
     Assumption: censoring is unrelated to survival and risk.
     Source: Uno et al. 2007, doi:10.1198/016214507000000149; Hung & Chiang 2010, doi:10.1002/cjs.10046.
 
-    Parameters
-    ----------
-    censored_as : times and events of the patients from whom G is estimated, such as the training cohort that
-        scikit-survival's function of this name asks for; None takes the patients themselves.
-
     Returns
     -------
-    float [t]; NaN at a day without a case or without a control, and where a case has no finite weight: it died after the
-    last of `censored_as`, or at a time by which all of them were censored.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
+    float [t]; NaN at a day without a case or without a control.
 
     Examples
     --------
@@ -59,15 +45,7 @@ def cumulative_dynamic_auc(
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
-    once = np.ones((1, len(risk)))
-    if censored_as is None:
-        return drawn_auc(time_days, event, risk, at_days, once, drawn_censoring_survival(time_days, event, once))[0]
-    others_days, others_event = followed(*censored_as)
-    uncensored = censoring_survival(others_days, others_event, time_days)
-    uncensored[time_days > others_days.max(initial=-math.inf)] = 0.0  # nobody was watched for so long
-    values = drawn_auc(time_days, event, risk, at_days, once, uncensored[None])[0]
-    weightless = event & (uncensored <= 0)
-    return np.where(at_days >= np.min(time_days[weightless], initial=math.inf), math.nan, values)
+    return drawn_auc(time_days, event, risk, at_days, np.ones((1, len(risk))))[0]
 
 
 def drawn_auc(
@@ -76,9 +54,9 @@ def drawn_auc(
     risk: Float[np.ndarray, " n"],
     at_days: Float[np.ndarray, " t"],
     drawn: Float[np.ndarray, "b n"],
-    uncensored: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b t"]:
-    """AUC(t) of each of b sets of weights; `uncensored` is each patient's G at their own time."""
+    """AUC(t) of each of b sets of weights, the censoring curve estimated anew for each."""
+    uncensored = drawn_censoring_survival(time_days, event, drawn, time_days)
     # Of the patients' own, G is 0 only where the last is censored; nobody lives longer, so AUC is undefined with any weight.
     weight = drawn / np.where(uncensored > 0, uncensored, 1.0)
     values = np.full((len(drawn), len(at_days)), math.nan)
@@ -104,11 +82,6 @@ def mean_cumulative_dynamic_auc(
     Returns
     -------
     float; NaN when no day has both a value and a death.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, arrays of unequal length, or
-    days that do not rise.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -142,11 +115,6 @@ def brier_at(
     -------
     float [t]; NaN at a day beyond which nobody was followed.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, or arrays of unequal
-    length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -173,7 +141,7 @@ def drawn_brier(
     drawn: Float[np.ndarray, "b n"],
 ) -> Float[np.ndarray, "b t"]:
     """Brier(t) of each of b sets of weights, the censoring curve estimated anew for each."""
-    own, then = drawn_censoring_survival(time_days, event, drawn), drawn_censoring_survival_at(time_days, event, drawn, at_days)
+    own, then = (drawn_censoring_survival(time_days, event, drawn, days) for days in (time_days, at_days))
     died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
     alive = time_days[:, None] > at_days
     watched = drawn @ alive > 0  # (b, t)
@@ -198,11 +166,6 @@ def integrated_brier(
     Returns
     -------
     float; NaN with fewer than two days, or when Brier(t) is undefined at one of them.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
-    length, or days that do not rise.
     """
     at_days = numbers(at_days, "days")
     refuse_disorder(at_days)
@@ -225,10 +188,6 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
     Returns
     -------
     float [t]; NaN at a day beyond which nobody was followed.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event = followed(time_days, event)
     at_days = numbers(at_days, "days")
@@ -256,7 +215,7 @@ def auc_at_interval(
 
     Definition: patients are drawn with replacement, the censoring curve is estimated anew and AUC(t) computed on each draw;
     the variance of the draws, but not less than Newcombe's for so many cases and controls, goes into Wilson's formula
-    (`delong.wilson_of_auc`). A percentile interval of the same draws is too short where few are left at risk: with 5
+    (`discrimination.wilson_of_auc`). A percentile interval of the same draws is too short where few are left at risk: with 5
     to 11 at risk it covered 86 to 91 %, this one 96 to 98 % (`tests/metrics/test_simulations.py`).
     Assumption: patients are independent; the model is taken as given. Draws without a case or a control are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 6; Wilson 1927; Newcombe 2006.
@@ -264,10 +223,6 @@ def auc_at_interval(
     Returns
     -------
     (low, high), each float [t]; NaN where AUC(t) itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a risk or a day that is NaN or infinite, or arrays of unequal length.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -277,9 +232,7 @@ def auc_at_interval(
     if not len(defined):
         return bounds[0], bounds[1]
     draws = distribution(
-        lambda drawn: drawn_auc(
-            time_days, event, risk, at_days[defined], drawn, drawn_censoring_survival(time_days, event, drawn)
-        ),
+        lambda drawn: drawn_auc(time_days, event, risk, at_days[defined], drawn),
         np.zeros(len(risk)),
         generator,
         resamples,
@@ -311,11 +264,6 @@ def integrated_brier_interval(
     Returns
     -------
     (low, high); both NaN where the score itself is undefined.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time, a day or a prediction that is NaN or infinite, arrays of unequal
-    length, or days that do not rise.
     """
     time_days, event = followed(time_days, event)
     survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")

@@ -1,6 +1,6 @@
-"""Survival of groups of patients: Kaplan-Meier curves, log-rank test, calibration, the censoring curve G and follow-up.
+"""Survival of groups of patients: Kaplan-Meier curves, log-rank test, calibration, censoring curve, follow-up, restricted mean.
 
-n is the number of patients, t of days asked for, g of groups, b of bootstrap draws, u of days with a censored patient.
+n is the number of patients, t of days asked for, g of groups, b of bootstrap draws.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
@@ -17,8 +17,9 @@ from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
 
 from mri_vit.metrics.calibration_curve import quantile_groups
-from mri_vit.metrics.checked import Flags, Groups, Numbers, followed, grouped, numbers, refuse_unequal
-from mri_vit.metrics.descriptive import Rate
+from mri_vit.metrics.checked import Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
+from mri_vit.metrics.comparison import Z_95
+from mri_vit.metrics.intervals import Rate
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,6 @@ def high_risk(risk: Numbers, group: Groups) -> Bool[np.ndarray, " n"]:
 
     Assumption: each group has its own scale. The median is taken over the patients that are split, so the split describes
     the order of the risks; it is not a cut-off fixed beforehand.
-
-    Raises
-    ------
-    ValueError for a risk that is NaN or infinite, or arrays of unequal length.
     """
     risk = numbers(risk, "risks")
     group = grouped(group, len(risk))
@@ -58,10 +55,6 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     Assumption: censoring is unrelated to survival.
     Source: Kaplan & Meier 1958, doi:10.1080/01621459.1958.10501452.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -74,12 +67,7 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
 
 
 def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:
-    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots).
-
-    Raises
-    ------
-    ValueError for a time or a day that is NaN or infinite.
-    """
+    """Patients still followed after each of `at_days`: those whose time is longer (lifelines' convention for plots)."""
     time_days, at_days = numbers(time_days, "times"), numbers(at_days, "days")
     return (time_days[:, None] > at_days).sum(axis=0)
 
@@ -103,11 +91,6 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     -------
     (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups at
     risk.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, a group that is NaN, or arrays of unequal
-    length.
 
     Examples
     --------
@@ -147,11 +130,6 @@ def calibration_at(
     -------
     SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
     whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a prediction that is NaN or infinite, arrays of unequal length, or
-    groups that are not positive.
     """
     time_days, event = followed(time_days, event)
     survival = numbers(survival, "predictions of survival")
@@ -189,10 +167,6 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
     -------
     float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
 
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a day that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -200,82 +174,31 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
     >>> censoring_survival(time_days, event, np.array([250.0, 350.0])).round(3)
     array([1.   , 0.667])
     """
-    at_days = numbers(at_days, "days")
-    days, steps = _censoring_steps(*followed(time_days, event))
-    return steps[np.searchsorted(days, at_days, side="right")]
-
-
-def censoring_survival_before(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """G(t-): the probability not to have been censored before day t; else as `censoring_survival`.
-
-    Raises
-    ------
-    ValueError as by `censoring_survival`.
-    """
-    at_days = numbers(at_days, "days")
-    days, steps = _censoring_steps(*followed(time_days, event))
-    return steps[np.searchsorted(days, at_days, side="left")]
-
-
-def drawn_censoring_survival(time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b n"]:
-    """G at each patient's own time, for each of b bootstrap draws; `drawn` says how often each patient came up.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
-    """
     time_days, event = followed(time_days, event)
-    return _steps_at(time_days, event, drawn, time_days)
+    if not len(time_days):
+        return np.full(len(at_days), math.nan)
+    return drawn_censoring_survival(time_days, event, np.ones((1, len(time_days))), at_days)[0]
 
 
-def drawn_censoring_survival_at(
+def drawn_censoring_survival(
     time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"], at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, "b t"]:
-    """G at each of `at_days`, for each of b bootstrap draws; 1 before the first time.
-
-    Raises
-    ------
-    ValueError as by `censoring_survival`.
-    """
-    time_days, event = followed(time_days, event)
-    return _steps_at(time_days, event, drawn, numbers(at_days, "days"))
-
-
-def _steps_at(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    drawn: Float[np.ndarray, "b n"],
-    at: Float[np.ndarray, " t"],
-) -> Float[np.ndarray, "b t"]:
-    days, steps = _censoring_curve(time_days, event, drawn)
-    return steps[:, np.searchsorted(days, at, side="right")]
-
-
-def _censoring_steps(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, " steps"]]:
-    """The curve of the patients themselves, NaN without a patient."""
-    days, steps = _censoring_curve(time_days, event, np.ones((1, len(time_days))))
-    return days, steps[0] if len(time_days) else np.array([math.nan])
-
-
-def _censoring_curve(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], weight: Float[np.ndarray, "b n"]
-) -> tuple[Float[np.ndarray, " u"], Float[np.ndarray, "b steps"]]:
-    """The u days of a censoring; the Kaplan-Meier curve of censoring before the first and after each, for b sets of weights.
+    """G (see `censoring_survival`) at each of `at_days`, for each of b draws; `drawn` says how often each patient came up.
 
     Patients stand in the order of their time, deaths before censored, so that those exposed to the censoring of a day are the
     end of that row, and those censored on it the first of these.
     """
+    time_days, event = followed(time_days, event)
     order = np.lexsort((~event, time_days))
     days, counts = np.unique(time_days[~event], return_counts=True)
     last = np.searchsorted(time_days[order], days, side="right")
-    until = np.zeros((len(weight), len(order) + 1))  # the weight before each place, and in all
-    np.cumsum(weight[:, order], axis=1, out=until[:, 1:])
+    until = np.zeros((len(drawn), len(order) + 1))  # the draws before each patient of the row, and in all
+    np.cumsum(drawn[:, order], axis=1, out=until[:, 1:])
     before = until[:, last - counts]
     exposed, censored = until[:, -1:] - before, until[:, last] - before
     kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
-    return days, np.cumprod(np.concatenate([np.ones((len(weight), 1)), kept], axis=1), axis=1)
+    curve = np.cumprod(np.concatenate([np.ones((len(drawn), 1)), kept], axis=1), axis=1)  # before the first day, after each
+    return curve[:, np.searchsorted(days, numbers(at_days, "days"), side="right")]
 
 
 def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
@@ -283,7 +206,7 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
 
     Definition: the follow-up that patients would have had if nobody had died: a death ends it as censoring ends survival.
     Formula: the median of the Kaplan-Meier curve in which censorings are the events and deaths are censored; on a day with both,
-    the deaths come first, as in `censoring.censoring_survival`. The interval holds the days at which the curve's 95 % band
+    the deaths come first, as in `censoring_survival`. The interval holds the days at which the curve's 95 % band
     (Greenwood, log-log scale) includes one half.
     Assumption: the end of follow-up is unrelated to survival.
     Source: Schemper & Smith 1996, doi:10.1016/0197-2456(96)00075-X; the interval: Brookmeyer & Crowley 1982,
@@ -292,10 +215,6 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     Returns
     -------
     (value, low, high), NaN where the curve, or its band, does not come down to one half: the follow-up of so many is not known.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -311,8 +230,59 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     before = np.where(event, np.maximum(np.nextafter(time_days, -np.inf), 0.0), time_days)
     curve = kaplan_meier(before, ~event, "")
     low, high = pd.DataFrame(median_survival_times(curve.confidence_interval_)).to_numpy(dtype=float)[0]
-    return Rate(*(_finite(value) for value in (float(curve.median_survival_time_), low, high)))
+    return Rate(*(float(day) if math.isfinite(day) else math.nan for day in (curve.median_survival_time_, low, high)))
 
 
-def _finite(days: float) -> float:
-    return float(days) if math.isfinite(days) else math.nan
+@dataclass(frozen=True)
+class RestrictedMean:
+    """Mean survival up to `tau_days` of both groups, and that of high less that of low risk with its 95 % interval."""
+
+    tau_days: float
+    low_risk: float
+    high_risk: float
+    difference: float
+    low: float
+    high: float
+
+
+def restricted_mean_difference(time_days: Numbers, event: Flags, high: Flags, tau_days: float) -> RestrictedMean:
+    """Days lived up to `tau_days` by the group `high` less those of the others: the difference of the areas under their curves.
+
+    Formula: the integral of each Kaplan-Meier curve S from 0 to τ, τ being the smaller of `tau_days` and either
+    group's longest time; variance of each: sum over deaths' days t_j of (∫ S from t_j to τ)² d_j / (Y_j (Y_j - d_j)), d_j
+    deaths among Y_j at risk; the interval is the difference ± 1.96 sqrt(sum of both).
+    Assumption: censoring is unrelated to survival. Nothing is assumed of the hazards.
+    Source: Royston & Parmar 2013, doi:10.1186/1471-2288-13-152; the variance as in R's survRM2: Klein & Moeschberger 2003,
+    section 4.5. (lifelines' `restricted_mean_survival_time` gives the variance of patients' times, not of their mean.)
+
+    Returns
+    -------
+    RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where nobody died by τ.
+    """
+    time_days, event = followed(time_days, event)
+    high = flags(high, "flags of high risk")
+    refuse_unequal(times=len(time_days), flags=len(high))
+    if high.all() or not high.any():
+        return RestrictedMean(*[math.nan] * 6)
+    tau = float(min(tau_days, time_days[high].max(), time_days[~high].max()))
+    (low_risk, low_variance), (high_risk, high_variance) = (
+        _restricted_mean(time_days[group], event[group], tau) for group in (~high, high)
+    )
+    reach = Z_95 * math.sqrt(low_variance + high_variance) or math.nan  # no death is no certainty
+    difference = high_risk - low_risk
+    return RestrictedMean(tau, low_risk, high_risk, difference, difference - reach, difference + reach)
+
+
+def _restricted_mean(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], tau: float) -> tuple[float, float]:
+    """Mean survival up to tau, and the variance of that mean."""
+    curve = kaplan_meier(time_days, event, "S")
+    days = np.r_[np.unique(time_days[event & (time_days < tau)]), tau]
+    alive = curve.survival_function_at_times(days[:-1]).to_numpy(float)  # after each day with a death, until the next
+    beyond = np.cumsum((alive * np.diff(days))[::-1])[::-1]  # ∫ S from each such day to tau
+    at_risk = (time_days[:, None] >= days[:-1]).sum(axis=0)
+    died = ((time_days[:, None] == days[:-1]) & event[:, None]).sum(axis=0)
+    left = at_risk - died
+    # Where nobody is left, nothing lies beyond.
+    variance = (beyond**2 * died / (at_risk * np.where(left > 0, left, 1))).sum()
+    mean = days[0] + (alive * np.diff(days)).sum()  # until the first death everybody is alive
+    return float(mean), float(variance)

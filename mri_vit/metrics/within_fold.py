@@ -17,7 +17,7 @@ from scipy.stats import norm, rankdata
 
 from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
 from mri_vit.metrics.comparison import Comparison, by_normal_law
-from mri_vit.metrics.delong import delong_components
+from mri_vit.metrics.discrimination import delong_components
 
 ALPHA = 0.05  # Fisher 1925
 MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
@@ -53,10 +53,6 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
     Assumption: scores are comparable inside a group.
     Source: the rank-sum test stratified as by van Elteren 1960, each group weighing as it has pairs; Lehmann 1975,
     Nonparametrics, chapter 3, for the variance with ties; DeLong et al. 1988, doi:10.2307/2531595, for the influences.
-
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -102,10 +98,6 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     Assumption: risks are comparable inside a group. Time is O(n²) of a group.
     Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
     Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------
@@ -240,10 +232,6 @@ def label_errors(truth: Flags, score: Numbers, group: Groups) -> PairErrors:
     Source: the structural components of DeLong et al. 1988, doi:10.2307/2531595; placement values: Hanley & Hajian-Tilaki 1997,
     doi:10.1016/S1076-6332(97)80161-4.
 
-    Raises
-    ------
-    ValueError for a label other than 0 and 1, a score that is NaN or infinite, or arrays of unequal length.
-
     Examples
     --------
     >>> label_errors(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]), np.zeros(4)).wrong.tolist()
@@ -272,10 +260,6 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     death is in no pair.
     Assumption: risks are comparable inside a group. Time is O(n²) of a group.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
-
-    Raises
-    ------
-    ValueError for an event other than 0 and 1, a time or a risk that is NaN or infinite, or arrays of unequal length.
 
     Examples
     --------

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold
 from reproductions.features.probe_results import Versus
 from reproductions.run_statistics import over_starts

@@ -1,13 +1,19 @@
-"""Tests over several runs: c values of runs or starts, and the error of patients, in; how far an interval reaches, and p, out."""
+"""Tests over several runs: c values of runs or starts, and the error of patients, in; how far an interval reaches, and p, out.
+
+The error of patients comes of `delong_covariance`, the covariance of the AUCs of s scores of the same n patients.
+"""
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from scipy.stats import norm
 from scipy.stats import t as student
+
+from mri_vit.metrics.checked import Flags, flags, numbers, refuse_unequal
+from mri_vit.metrics.discrimination import delong_components
 
 ROUNDING = 1e-6  # of AUCs: below it a spread is rounding alone; one of 10,000 patients who changes rank makes 3e-5
 
@@ -74,3 +80,23 @@ def _standard_error(values: Float[np.ndarray, " c"]) -> float:
 def _untested(mean: float) -> float:
     """The p of a mean that has no spread."""
     return 1.0 if mean <= ROUNDING else math.nan
+
+
+def delong_covariance(truth: Flags, scores: Real[np.ndarray, "s n"]) -> Float[np.ndarray, "s s"]:
+    """Covariance matrix of the AUCs of several scores of the same patients; its diagonal is `delong_variance`.
+
+    Formula: cov(V10_a, V10_b) / m + cov(V01_a, V01_b) / k, with sample covariances of the structural components.
+    Assumption: as for the variance; every score belongs to the same patients in the same order.
+    Source: DeLong et al. 1988, doi:10.2307/2531595.
+
+    Returns
+    -------
+    float [s, s]; NaN throughout with fewer than two positives or two negatives.
+    """
+    truth, scores = flags(truth, "labels"), numbers(scores, "scores", axes=2)
+    refuse_unequal(labels=len(truth), scores=scores.shape[1])
+    if truth.sum() < 2 or (~truth).sum() < 2:  # a sample variance needs two
+        return np.full((len(scores), len(scores)), math.nan)
+    parts = [delong_components(truth, score) for score in scores]
+    v10, v01 = np.stack([part[0] for part in parts]), np.stack([part[1] for part in parts])  # (s, m), (s, k)
+    return np.atleast_2d(np.cov(v10)) / v10.shape[1] + np.atleast_2d(np.cov(v01)) / v01.shape[1]

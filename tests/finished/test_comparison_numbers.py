@@ -14,7 +14,7 @@ from mri_vit.finished import comparison_numbers
 from mri_vit.finished.comparison_document import Compared
 from mri_vit.finished.paired_runs import Rows
 from mri_vit.metrics import comparison
-from mri_vit.metrics.delong import delong_paired
+from mri_vit.metrics.discrimination import delong_paired
 from mri_vit.metrics.within_fold import within_fold_auc
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.judged import flags, floats, known_rows

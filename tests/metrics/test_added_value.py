@@ -11,10 +11,10 @@ from reproductions.null_studies import added_value as simulated
 from scipy.stats import binom, chi2
 
 from mri_vit.metrics.added_value import RISK, AddedValue, Patients, RepeatScores, added_value, risk_given_covariates, standardised
-from mri_vit.metrics.bootstrap import distribution
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.concordance import harrell_c_within
-from mri_vit.metrics.stratified_cox import PRIOR_VARIANCE, WITH_PRIOR, NotEstimableError, fit_cox, out_of_fold
+from mri_vit.metrics.cox import PRIOR_VARIANCE, WITH_PRIOR, NotEstimableError, fit_cox, out_of_fold
+from mri_vit.metrics.intervals import distribution
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.predictors import regressions
 

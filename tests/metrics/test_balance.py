@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
+from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 
 counts = st.lists(st.integers(1, 40), min_size=2, max_size=6)
 untimed = settings(deadline=None)  # a shared core may be slow

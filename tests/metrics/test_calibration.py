@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import brier_score_loss, roc_curve
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics import bootstrap, calibration, calibration_curve, comparison, decision, descriptive
+from mri_vit.metrics import calibration, calibration_curve, comparison, decision, intervals
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -142,7 +142,7 @@ def test_loess_is_that_of_R():
                       [2, 2, 1, 1, 3, 2, 4, 4, 4, 3, 2, 3, 4, 3, 5, 1, 1, 4, 1])  # fmt: skip
     dist = [2, 10, 4, 22, 16, 10, 18, 26, 34, 17, 28, 14, 20, 24, 28, 26, 34, 34, 46, 26, 36, 60, 80, 20, 26, 54, 32, 40, 32, 40,
             50, 42, 56, 76, 84, 36, 46, 68, 32, 48, 52, 56, 64, 66, 54, 70, 92, 93, 120, 85]  # fmt: skip
-    found = calibration_curve.loess(speed, np.array(dist, dtype=float), np.arange(5.0, 21), np.ones((1, 50)))[0]
+    found = calibration_curve.Loess.of(speed, np.array(dist, dtype=float), np.arange(5.0, 21)).fit(np.ones((1, 50)))[0]
     expected = [7.741006, 9.926596, 12.442424, 15.281082, 18.425712, 21.865315, 25.713413, 29.350386, 33.230660, 37.167935,
                 41.205226, 45.781544, 48.355889, 50.067148, 51.986702, 56.445263]  # fmt: skip
     assert found == pytest.approx(expected, abs=1e-6)
@@ -154,7 +154,7 @@ def test_loess_keeps_a_line_whatever_the_weights(rows, seed):
     _, x = columns(rows)
     weight = np.random.default_rng(seed).integers(0, 3, size=(3, len(x))).astype(float)
     weight[0] = 1
-    found = calibration_curve.loess(x, 2 - 3 * x, x, weight)
+    found = calibration_curve.Loess.of(x, 2 - 3 * x, x).fit(weight)
     own = weight > 0  # a patient who counts is within their own reach
     assert found[own] == pytest.approx(np.broadcast_to(2 - 3 * x, weight.shape)[own], abs=1e-6)
 
@@ -170,7 +170,7 @@ def test_integrated_calibration_index_of_a_curve_that_is_known():
 
 def test_integrated_calibration_index_of_many_patients_is_that_of_a_curve_through_all_of_them():
     truth, probability = cohort(300, seed=6, slope=0.5, shift=0.5)
-    curve = calibration_curve.loess(probability, truth.astype(float), probability, np.ones((1, 300)))[0]
+    curve = calibration_curve.Loess.of(probability, truth.astype(float), probability).fit(np.ones((1, 300)))[0]
     found = calibration.integrated_calibration_index(truth, probability)
     assert found == pytest.approx(np.abs(curve - probability).mean(), abs=2e-4)
     assert found > calibration.integrated_calibration_index(*cohort(300, seed=6)) + 0.05
@@ -188,7 +188,7 @@ def test_observed_to_expected_by_hand():
 @pytest.mark.parametrize(("n", "slope"), [(25, 1.0), (60, 0.3), (60, 3.0)])
 def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
     truth, probability = cohort(n, seed=n, slope=slope)
-    drawn = bootstrap.counts(np.zeros(n), np.random.default_rng(0), 60)
+    drawn = intervals.counts(np.zeros(n), np.random.default_rng(0), 60)
     drawn[0] = truth  # one class alone has no line
     drawn[1] = truth == (probability > np.median(probability))  # nor have classes that are apart
     line = calibration.calibration_line(truth, probability)
@@ -202,7 +202,7 @@ def test_lines_of_draws_are_those_of_patients_drawn_one_by_one(n, slope):
 
 def test_lines_far_from_where_they_are_looked_for_are_found_by_shorter_steps():
     truth, probability = cohort(60, seed=4)
-    drawn = bootstrap.counts(np.zeros(60), np.random.default_rng(0), 40)
+    drawn = intervals.counts(np.zeros(60), np.random.default_rng(0), 40)
     near = calibration.drawn_lines(truth, probability, drawn, calibration.calibration_line(truth, probability))
     far = calibration.drawn_lines(truth, probability, drawn, (-3.0, 2.0))  # from which a whole step leads away
     np.testing.assert_allclose(far, near, rtol=1e-6)
@@ -214,7 +214,7 @@ def test_intervals_are_those_of_measuring_drawn_patients_one_by_one():
     thresholds = np.array([0.0, 0.2, 0.5])
     found = calibration.probability_intervals(truth, probability, thresholds, np.random.default_rng(2), 80)
     single, benefit = [], []
-    for counts in bootstrap.counts(np.zeros(80), np.random.default_rng(2), 80).astype(int):
+    for counts in intervals.counts(np.zeros(80), np.random.default_rng(2), 80).astype(int):
         rows = np.repeat(np.arange(80), counts)
         drawn = truth[rows], probability[rows]
         line, ratio = calibration.calibration_line(*drawn), calibration.observed_to_expected(*drawn)
@@ -303,7 +303,7 @@ def test_without_a_patient_calibration_is_undefined():
 
 @pytest.mark.parametrize(("count", "total"), [(0, 1), (1, 1), (3, 7), (0, 50), (49, 50), (500, 1000)])
 def test_wilson_bounds_solve_the_equation_of_the_score_test(count, total):
-    share, low, high = descriptive.rate(count, total)
+    share, low, high = intervals.rate(count, total)
     for bound in (low, high):
         assert (share - bound) ** 2 == pytest.approx(norm.ppf(0.975) ** 2 * bound * (1 - bound) / total, abs=1e-12)
     assert share == count / total
@@ -317,16 +317,16 @@ def test_wilson_bounds_solve_the_equation_of_the_score_test(count, total):
 )
 def test_wilson_interval_is_that_printed_by_newcombe(count, total, low, high):
     """Newcombe 1998, Table I, method 3, doi:10.1002/(SICI)1097-0258(19980430)17:8<857::AID-SIM777>3.0.CO;2-E."""
-    assert descriptive.rate(count, total)[1:] == pytest.approx((low, high), abs=5e-5)
+    assert intervals.rate(count, total)[1:] == pytest.approx((low, high), abs=5e-5)
 
 
 def test_counts_above_their_total_are_refused():
     with pytest.raises(ValueError, match=r"found counts \[3\] of totals \[2\]"):
-        descriptive.rate(3, 2)
+        intervals.rate(3, 2)
 
 
 def test_a_share_of_nobody_is_undefined():
-    assert all(math.isnan(value) for value in descriptive.rate(0, 0))
+    assert all(math.isnan(value) for value in intervals.rate(0, 0))
 
 
 def test_rates_of_a_table_of_four_are_those_of_the_textbook():

@@ -17,7 +17,7 @@ from made.examples import examples
 from sklearn.metrics import roc_auc_score
 
 import mri_vit.metrics
-from mri_vit.metrics import calibration, calibration_curve, concordance, decision, delong, discrimination, hazard, ipcw, survival
+from mri_vit.metrics import calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
 
 untimed = examples(5)  # each example calls thirty functions with six types
 TYPES = (np.int64, np.int8, np.uint8, np.float64, np.float32, np.float16)
@@ -39,12 +39,11 @@ OF_LABELS: dict[str, Callable] = {
     "auc_within": lambda y, x: discrimination.auc_within(y, x, np.zeros(len(x), int)),
     "average_precision": discrimination.average_precision,
     "bootstrap_interval": lambda y, x: discrimination.bootstrap_interval(y, x, generator(), 20),
-    "delong_components": delong.delong_components,
-    "delong_variance": delong.delong_variance,
-    "delong_covariance": lambda y, x: delong.delong_covariance(y, np.stack([x, x[::-1]])),
-    "delong_interval": delong.delong_interval,
-    "auc_interval": delong.auc_interval,
-    "delong_paired": lambda y, x: delong.delong_paired(y, x, x[::-1].copy()),
+    "delong_components": discrimination.delong_components,
+    "delong_variance": discrimination.delong_variance,
+    "delong_interval": discrimination.delong_interval,
+    "auc_interval": discrimination.auc_interval,
+    "delong_paired": lambda y, x: discrimination.delong_paired(y, x, x[::-1].copy()),
     "brier": calibration.brier,
     "brier_decomposition": calibration_curve.brier_decomposition,
     "calibration_line": calibration.calibration_line,
@@ -68,22 +67,20 @@ OF_EVENTS: dict[str, Callable] = {
     "uno_interval": lambda y, x: concordance.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
     "median_follow_up": lambda y, x: survival.median_follow_up(x, y),
     "censoring_survival": lambda y, x: survival.censoring_survival(x, y, DAYS),
-    "censoring_survival_before": lambda y, x: survival.censoring_survival_before(x, y, DAYS),
-    "drawn_censoring_survival": lambda y, x: survival.drawn_censoring_survival(x, y, np.ones((1, len(x)))),
     "cumulative_dynamic_auc": lambda y, x: ipcw.cumulative_dynamic_auc(x, y, -x, DAYS),
     "auc_at_interval": lambda y, x: ipcw.auc_at_interval(x, y, -x, DAYS, generator(), 20),
     "mean_cumulative_dynamic_auc": lambda y, x: ipcw.mean_cumulative_dynamic_auc(x, y, -x, DAYS),
     "integrated_brier_interval": lambda y, x: ipcw.integrated_brier_interval(
         x, y, np.full((len(x), 2), 0.4), DAYS, generator(), 20
     ),
-    "drawn_censoring_survival_at": lambda y, x: survival.drawn_censoring_survival_at(x, y, np.ones((1, len(x))), DAYS),
+    "drawn_censoring_survival": lambda y, x: survival.drawn_censoring_survival(x, y, np.ones((1, len(x))), DAYS),
     "brier_at": lambda y, x: ipcw.brier_at(x, y, np.full((len(x), 2), 0.5), DAYS),
     "integrated_brier": lambda y, x: ipcw.integrated_brier(x, y, np.full((len(x), 2), 0.5), DAYS),
     "brier_of_kaplan_meier": lambda y, x: ipcw.brier_of_kaplan_meier(x, y, DAYS),
     "kaplan_meier": lambda y, x: survival.kaplan_meier(x, y, "").survival_function_.to_numpy(),
-    "hazard_ratio_per_sd": lambda y, x: hazard.hazard_ratio_per_sd(x, y, np.sin(x)),
-    "hazard_ratio_of_groups": lambda y, x: hazard.hazard_ratio_of_groups(x, y, np.sin(x) > 0),
-    "restricted_mean_difference": lambda y, x: hazard.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
+    "hazard_ratio_per_sd": lambda y, x: cox.hazard_ratio_per_sd(x, y, np.sin(x)),
+    "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, np.sin(x) > 0),
+    "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
     "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
     "survival_net_benefit_of_all": lambda y, x: decision.survival_net_benefit_of_all(x, y, THRESHOLDS, 3.0),
     "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
@@ -93,10 +90,11 @@ OF_EVENTS: dict[str, Callable] = {
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder", "drawn_ici",
-    "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
+    "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c",
+    "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
-    "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "in_line", "pair_weight", "loess",
+    "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "in_line", "pair_weight",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 
@@ -131,7 +129,7 @@ def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
 
 
 def test_every_public_function_is_held_to_these_rules():
-    rooms = calibration, calibration_curve, concordance, decision, delong, discrimination, hazard, ipcw, survival
+    rooms = calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
     public = {
         name
         for room in rooms
@@ -142,13 +140,10 @@ def test_every_public_function_is_held_to_these_rules():
     here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
     assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
         "added_value",
-        "bootstrap",
         "checked",
         "comparison",
-        "descriptive",
-        "drift",
-        "heterogeneity",
-        "stratified_cox",
+        "intervals",
+        "transportability",
         "within_fold",
     }
 
@@ -225,9 +220,7 @@ def test_a_second_score_is_checked_as_the_first():
     lost = np.where(np.arange(14) == 3, math.nan, x)
     for second in (lost, x[:-1]):
         with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
-            delong.delong_paired(flags, x, second)
-        with pytest.raises(ValueError, match=r"1 of 14 scores are NaN|14 labels and 13 scores"):
-            delong.delong_covariance(flags, second[None])
+            discrimination.delong_paired(flags, x, second)
 
 
 @pytest.mark.usefixtures("untyped")
@@ -275,5 +268,5 @@ def test_one_class_alone_stays_undefined_for_flags_of_every_type(kind: type):
     _, x = patients(0)
     for flags in (np.zeros(14, kind), np.ones(14, kind)):
         assert math.isnan(discrimination.auc(flags, x))
-        assert np.isnan(delong.delong_interval(flags, x)).all()
+        assert np.isnan(discrimination.delong_interval(flags, x)).all()
     assert math.isnan(concordance.harrell_c(x, np.zeros(14, kind), x))

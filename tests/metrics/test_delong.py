@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from reproductions.run_statistics import delong_covariance
 from scipy.stats import norm
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from mri_vit.metrics import comparison, delong, discrimination
+from mri_vit.metrics import comparison, discrimination
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -58,7 +59,7 @@ def test_auc_of_one_class_is_undefined(truth):
     score = np.arange(len(truth), dtype=float)
     assert math.isnan(discrimination.auc(truth, score))
     assert math.isnan(discrimination.auc_within(truth, score, np.zeros(len(truth), dtype=int)))
-    assert all(math.isnan(bound) for bound in delong.delong_interval(truth, score))
+    assert all(math.isnan(bound) for bound in discrimination.delong_interval(truth, score))
 
 
 def test_a_missing_score_is_refused_and_not_ranked():
@@ -98,12 +99,12 @@ def test_auc_within_folds_counts_each_pair_once():
 def test_delong_of_four_patients_is_as_worked_by_hand():
     truth, score = np.array([False, False, True, True]), np.array([0.1, 0.4, 0.35, 0.8])
     # Positives: 0.35 beats one of two negatives, 0.8 both: V10 = (1/2, 1). Negatives: V01 = (1, 1/2).
-    v10, v01 = delong.delong_components(truth, score)
+    v10, v01 = discrimination.delong_components(truth, score)
     assert v10.tolist() == [0.5, 1.0]
     assert v01.tolist() == [1.0, 0.5]
     # Each has sample variance 1/8, so the variance is 1/8 / 2 + 1/8 / 2.
-    assert delong.delong_variance(truth, score) == pytest.approx(1 / 8)
-    low, high = delong.delong_interval(truth, score)
+    assert discrimination.delong_variance(truth, score) == pytest.approx(1 / 8)
+    low, high = discrimination.delong_interval(truth, score)
     assert low == pytest.approx(0.75 - 1.959963984540054 * math.sqrt(1 / 8))
     assert high == 1.0  # clipped
 
@@ -115,12 +116,12 @@ def test_delong_variance_is_that_of_the_pair_matrix(rows):
     assume(truth.sum() > 1 and (~truth).sum() > 1)
     wins = (score[truth, None] > score[~truth]) + 0.5 * (score[truth, None] == score[~truth])
     expected = wins.mean(1).var(ddof=1) / len(wins) + wins.mean(0).var(ddof=1) / len(wins.T)
-    assert delong.delong_variance(truth, score) == pytest.approx(expected, abs=1e-12)
+    assert discrimination.delong_variance(truth, score) == pytest.approx(expected, abs=1e-12)
 
 
 def test_delong_needs_two_patients_of_each_class():
     truth, score = np.array([True, False, False]), np.array([0.1, 0.2, 0.3])
-    assert math.isnan(delong.delong_variance(truth, score))
+    assert math.isnan(discrimination.delong_variance(truth, score))
 
 
 def test_delong_interval_holds_the_truth_about_95_times_in_100():
@@ -129,7 +130,7 @@ def test_delong_interval_holds_the_truth_about_95_times_in_100():
     expected = 0.7601  # P(Z > -1/sqrt 2) for two unit normals one apart
     hits = 0
     for _ in range(400):
-        low, high = delong.delong_interval(truth, generator.normal(size=100) + truth)
+        low, high = discrimination.delong_interval(truth, generator.normal(size=100) + truth)
         hits += low <= expected <= high
     assert 0.92 < hits / 400 < 0.98  # three standard errors of 0.011
 
@@ -145,9 +146,9 @@ def test_delong_covariance_is_that_of_the_pair_matrices(rows):
     wins = [(s[truth, None] > s[~truth]) + 0.5 * (s[truth, None] == s[~truth]) for s in (a, b)]
     m, k = wins[0].shape
     expected = np.cov(wins[0].mean(1), wins[1].mean(1)) / m + np.cov(wins[0].mean(0), wins[1].mean(0)) / k
-    found = delong.delong_covariance(truth, np.stack([a, b]))
+    found = delong_covariance(truth, np.stack([a, b]))
     assert found == pytest.approx(expected, abs=1e-12)
-    assert found[0, 0] == pytest.approx(delong.delong_variance(truth, a), abs=1e-12)
+    assert found[0, 0] == pytest.approx(discrimination.delong_variance(truth, a), abs=1e-12)
 
 
 @untimed
@@ -155,11 +156,11 @@ def test_delong_covariance_is_that_of_the_pair_matrices(rows):
 def test_paired_test_turns_with_its_models_and_uses_their_covariance(rows):
     truth, a, b = columns(rows, bool, float, float)
     assume(truth.sum() > 1 and (~truth).sum() > 1)
-    there, back = delong.delong_paired(truth, a, b), delong.delong_paired(truth, b, a)
+    there, back = discrimination.delong_paired(truth, a, b), discrimination.delong_paired(truth, b, a)
     assert there.difference == -back.difference
     assert (there.low, there.z) == pytest.approx((-back.high, -back.z), nan_ok=True)
     assert there.p == pytest.approx(back.p, nan_ok=True)
-    matrix = delong.delong_covariance(truth, np.stack([a, b]))
+    matrix = delong_covariance(truth, np.stack([a, b]))
     variance = matrix[0, 0] + matrix[1, 1] - 2 * matrix[0, 1]
     if there.z and not math.isnan(there.z):
         assert (there.difference / there.z) ** 2 == pytest.approx(variance, rel=1e-9)
@@ -171,20 +172,20 @@ def test_paired_test_turns_with_its_models_and_uses_their_covariance(rows):
 def test_a_model_does_not_differ_from_itself_on_another_scale(rows):
     truth, score = columns(rows, bool, float)
     assume(truth.sum() > 1 and (~truth).sum() > 1)
-    assert delong.delong_paired(truth, score, np.exp(score)) == comparison.Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
+    assert discrimination.delong_paired(truth, score, np.exp(score)) == comparison.Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def test_without_variance_a_difference_is_neither_sure_nor_refuted():
     truth = np.array([True, True, False, False])
-    result = delong.delong_paired(truth, np.array([3.0, 4, 1, 2]), np.ones(4))
+    result = discrimination.delong_paired(truth, np.array([3.0, 4, 1, 2]), np.ones(4))
     assert result.difference == 0.5
     assert all(math.isnan(value) for value in (result.low, result.high, result.z, result.p))
 
 
 def test_a_test_needs_two_patients_of_each_class():
     truth, score = np.array([True, False, False]), np.array([0.1, 0.2, 0.3])
-    assert math.isnan(delong.delong_paired(truth, score, -score).p)
-    assert np.isnan(delong.delong_covariance(truth, np.stack([score, -score]))).all()
+    assert math.isnan(discrimination.delong_paired(truth, score, -score).p)
+    assert np.isnan(delong_covariance(truth, np.stack([score, -score]))).all()
 
 
 # --- chance and folds ----------------------------------------------------------------------------------------------------
@@ -244,10 +245,10 @@ def test_every_function_refuses_a_missing_score():
     for call in (
         lambda: discrimination.average_precision(truth, score),
         lambda: discrimination.bootstrap_interval(truth, score, generator),
-        lambda: delong.delong_variance(truth, score),
-        lambda: delong.delong_interval(truth, score),
-        lambda: delong.delong_paired(truth, whole, score),
-        lambda: delong.delong_covariance(truth, score[None]),
+        lambda: discrimination.delong_variance(truth, score),
+        lambda: discrimination.delong_interval(truth, score),
+        lambda: discrimination.delong_paired(truth, whole, score),
+        lambda: delong_covariance(truth, score[None]),
     ):
         with pytest.raises(ValueError, match="2 of 4 scores are NaN"):
             call()

@@ -13,7 +13,7 @@ from lifelines.datasets import load_lung, load_rossi
 from lifelines.utils import restricted_mean_survival_time
 from scipy.stats import norm
 
-from mri_vit.metrics import decision, hazard, survival
+from mri_vit.metrics import cox, decision, survival
 
 untimed = settings(deadline=None)  # a shared core may be slow
 followed = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.integers(0, 3)), min_size=1, max_size=20)
@@ -42,14 +42,14 @@ def simulated(n, seed, effect):
 def test_hazard_ratio_of_two_groups_is_that_of_R():
     """R: coxph(Surv(time, status) ~ sex, lung): exp(coef) 0.5880, lower .95 0.4237, upper .95 0.816."""
     time_days, event, table = lung()
-    found = hazard.hazard_ratio_of_groups(time_days, event, (table.sex == 2).to_numpy())
+    found = cox.hazard_ratio_of_groups(time_days, event, (table.sex == 2).to_numpy())
     assert (found.value, found.low, found.high) == pytest.approx((0.5880, 0.4237, 0.816), abs=5e-4)
 
 
 def test_hazard_ratio_per_standard_deviation_is_that_of_a_unit_to_the_power_of_the_deviation():
     """R: coxph(Surv(time, status) ~ age, lung): coef 0.018720, se 0.009199."""
     time_days, event, table = lung()
-    found = hazard.hazard_ratio_per_sd(time_days, event, table.age.to_numpy(float))
+    found = cox.hazard_ratio_per_sd(time_days, event, table.age.to_numpy(float))
     deviation = table.age.std()
     assert math.log(found.value) / deviation == pytest.approx(0.018720, abs=2e-6)
     assert math.log(found.high / found.low) / deviation == pytest.approx(2 * 1.959964 * 0.009199, abs=1e-5)
@@ -57,15 +57,15 @@ def test_hazard_ratio_per_standard_deviation_is_that_of_a_unit_to_the_power_of_t
 
 def test_hazard_ratio_does_not_ask_for_the_scale_of_the_risk():
     time_days, event, risk = simulated(80, seed=1, effect=0.7)
-    found, other = hazard.hazard_ratio_per_sd(time_days, event, risk), hazard.hazard_ratio_per_sd(time_days, event, 5 + 40 * risk)
+    found, other = cox.hazard_ratio_per_sd(time_days, event, risk), cox.hazard_ratio_per_sd(time_days, event, 5 + 40 * risk)
     assert list(vars(other).values()) == pytest.approx(list(vars(found).values()), rel=1e-5)
-    turned = hazard.hazard_ratio_per_sd(time_days, event, -risk)
+    turned = cox.hazard_ratio_per_sd(time_days, event, -risk)
     assert (turned.value, turned.low) == pytest.approx((1 / found.value, 1 / found.high), rel=1e-5)
 
 
 def test_hazard_ratio_finds_what_was_planted():
     time_days, event, risk = simulated(4000, seed=2, effect=0.7)
-    found = hazard.hazard_ratio_per_sd(time_days, event, risk)
+    found = cox.hazard_ratio_per_sd(time_days, event, risk)
     assert math.log(found.value) == pytest.approx(0.7 * risk.std(ddof=1), abs=0.06)
     assert found.proportional_p > 0.01
 
@@ -75,8 +75,8 @@ def test_a_hazard_that_changes_sides_is_found_and_a_proportional_one_is_not_accu
     high = np.arange(400) < 200
     early, late = generator.exponential(np.where(high, 100, 400)), 200 + generator.exponential(np.where(high, 800, 100))
     time_days = np.where(early < 200, early, late)  # the high group dies early, the other after 200 days
-    assert hazard.hazard_ratio_of_groups(time_days, np.ones(400), high).proportional_p < 1e-4
-    accused = [hazard.hazard_ratio_per_sd(*simulated(60, seed, 0.7)).proportional_p < 0.05 for seed in range(60)]
+    assert cox.hazard_ratio_of_groups(time_days, np.ones(400), high).proportional_p < 1e-4
+    accused = [cox.hazard_ratio_per_sd(*simulated(60, seed, 0.7)).proportional_p < 0.05 for seed in range(60)]
     assert np.mean(accused) < 0.16  # 0.05 and four standard errors
 
 
@@ -85,8 +85,8 @@ def test_a_hazard_that_changes_sides_is_found_and_a_proportional_one_is_not_accu
 def test_hazard_ratios_exist_where_the_likelihood_has_a_maximum_and_nothing_warns(rows):
     time_days, event, risk = columns(rows)
     for found, x in (
-        (hazard.hazard_ratio_per_sd(time_days, event, risk), risk),
-        (hazard.hazard_ratio_of_groups(time_days, event, risk > 1), risk > 1),
+        (cox.hazard_ratio_per_sd(time_days, event, risk), risk),
+        (cox.hazard_ratio_of_groups(time_days, event, risk > 1), risk > 1),
     ):
         above = any((x[time_days >= time_days[i]] > x[i]).any() for i in np.flatnonzero(event))
         below = any((x[time_days >= time_days[i]] < x[i]).any() for i in np.flatnonzero(event))
@@ -99,7 +99,7 @@ def test_hazard_ratios_exist_where_the_likelihood_has_a_maximum_and_nothing_warn
 
 def test_restricted_mean_without_censoring_is_the_mean_time_up_to_tau_and_its_error_that_of_a_mean():
     time_days, high = np.array([10.0, 30, 30, 70, 90, 20, 50, 100, 120]), np.arange(9) >= 5
-    found = hazard.restricted_mean_difference(time_days, np.ones(9), high, 80.0)
+    found = survival.restricted_mean_difference(time_days, np.ones(9), high, 80.0)
     means = [np.minimum(time_days[group], 80).mean() for group in (~high, high)]
     assert (found.tau_days, found.low_risk, found.high_risk) == pytest.approx((80, *means))
     variances = [np.minimum(time_days[group], 80).var() / group.sum() for group in (~high, high)]
@@ -110,7 +110,7 @@ def test_restricted_mean_without_censoring_is_the_mean_time_up_to_tau_and_its_er
 def test_restricted_means_are_those_of_lifelines():
     time_days, event, table = lung()
     high = (table.sex == 1).to_numpy()
-    found = hazard.restricted_mean_difference(time_days, event, high, 730.0)
+    found = survival.restricted_mean_difference(time_days, event, high, 730.0)
     for value, group in ((found.low_risk, ~high), (found.high_risk, high)):
         curve = survival.kaplan_meier(time_days[group], event[group], "")
         assert value == pytest.approx(restricted_mean_survival_time(curve, t=730.0))
@@ -120,7 +120,7 @@ def test_restricted_means_are_those_of_lifelines():
 def test_restricted_mean_with_censoring_worked_by_hand():
     # Not high: S is 1 to day 2, 3/4 to day 6, 3/8 to day 8; high: 1 to day 4, 1/2 to day 8.
     time_days, event = np.array([2.0, 4, 6, 9, 4, 8]), np.array([1, 0, 1, 0, 1, 0])
-    found = hazard.restricted_mean_difference(time_days, event, np.arange(6) >= 4, 730.0)
+    found = survival.restricted_mean_difference(time_days, event, np.arange(6) >= 4, 730.0)
     assert (found.tau_days, found.low_risk, found.high_risk) == pytest.approx((8, 2 + 3 + 0.75, 4 + 2))
     variance = (3.75**2 / (4 * 3) + 0.75**2 / (2 * 1)) + 2**2 / (2 * 1)
     assert found.high - found.difference == pytest.approx(1.959964 * math.sqrt(variance), abs=1e-5)
@@ -130,15 +130,15 @@ def test_restricted_mean_with_censoring_worked_by_hand():
 @given(followed)
 def test_restricted_mean_never_warns_and_turns_with_its_groups(rows):
     time_days, event, risk = columns(rows)
-    found = hazard.restricted_mean_difference(time_days, event, risk > 1, 4.0)
-    other = hazard.restricted_mean_difference(time_days, event, risk <= 1, 4.0)
+    found = survival.restricted_mean_difference(time_days, event, risk > 1, 4.0)
+    other = survival.restricted_mean_difference(time_days, event, risk <= 1, 4.0)
     assert found.difference == pytest.approx(-other.difference, nan_ok=True)
     assert (found.low, found.high) == pytest.approx((-other.high, -other.low), nan_ok=True)
     assert math.isnan(found.difference) == ((risk > 1).all() or (risk <= 1).all())
 
 
 def test_groups_without_a_death_have_a_difference_without_an_interval():
-    found = hazard.restricted_mean_difference(np.arange(1.0, 7), np.zeros(6), np.arange(6) % 2 == 0, 730.0)
+    found = survival.restricted_mean_difference(np.arange(1.0, 7), np.zeros(6), np.arange(6) % 2 == 0, 730.0)
     assert found.difference == 0
     assert math.isnan(found.low)
     assert math.isnan(found.high)
@@ -214,9 +214,9 @@ def test_the_band_holds_the_net_benefit_of_many_patients_as_often_as_it_says():
 
 def test_without_a_patient_nothing_is_defined():
     none = np.zeros(0)
-    assert math.isnan(hazard.hazard_ratio_per_sd(none, none, none).value)
-    assert math.isnan(hazard.hazard_ratio_of_groups(none, none, none).value)
-    assert math.isnan(hazard.restricted_mean_difference(none, none, none, 730.0).difference)
+    assert math.isnan(cox.hazard_ratio_per_sd(none, none, none).value)
+    assert math.isnan(cox.hazard_ratio_of_groups(none, none, none).value)
+    assert math.isnan(survival.restricted_mean_difference(none, none, none, 730.0).difference)
     assert np.isnan(decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
     assert np.isnan(decision.survival_net_benefit_band(none, none, none, THRESHOLDS, 365.0)).all()
 
@@ -224,5 +224,5 @@ def test_without_a_patient_nothing_is_defined():
 def test_rossi_arrests_by_financial_aid_are_those_of_R():
     """R: coxph(Surv(week, arrest) ~ fin, Rossi): coef -0.3691, se 0.1897."""
     table = load_rossi()
-    found = hazard.hazard_ratio_of_groups(table.week.to_numpy(float), table.arrest.to_numpy(), table.fin.to_numpy())
+    found = cox.hazard_ratio_of_groups(table.week.to_numpy(float), table.arrest.to_numpy(), table.fin.to_numpy())
     assert math.log(found.value) == pytest.approx(-0.3691, abs=5e-4)

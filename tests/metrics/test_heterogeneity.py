@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from mri_vit.metrics import heterogeneity
-from mri_vit.metrics.heterogeneity import assumed_interval, prediction_interval, random_effects
+from mri_vit.metrics import transportability
+from mri_vit.metrics.transportability import assumed_interval, prediction_interval, random_effects
 
 # Vaccine against tuberculosis, 13 trials: ill and well of those vaccinated, ill and well of the others (Colditz et al. 1994,
 # doi:10.1001/jama.1994.03510330076038), the example of R's metafor as `dat.bcg`.
@@ -85,10 +85,10 @@ def test_one_more_of_eight_hospitals_lies_in_the_interval_as_often_as_it_says(ta
 
 
 def test_the_assumed_interval_is_the_normal_one_of_a_known_tau_where_that_has_no_spread(monkeypatch):
-    monkeypatch.setattr(heterogeneity, "ASSUMED_TAU_SD", 1e-6)
+    monkeypatch.setattr(transportability, "ASSUMED_TAU_SD", 1e-6)
     found, ends = assumed_interval(0.75, 0.69, 0.80), []
     for end in (0.69, 0.80):
-        ends.append(0.75 + math.copysign(1.96 * math.hypot((end - 0.75) / 1.96, heterogeneity.ASSUMED_TAU), end - 0.75))
+        ends.append(0.75 + math.copysign(1.96 * math.hypot((end - 0.75) / 1.96, transportability.ASSUMED_TAU), end - 0.75))
     np.testing.assert_allclose(found, ends, atol=1e-4)
 
 

@@ -9,9 +9,9 @@ import pytest
 from scipy.stats import norm
 
 from mri_vit.metrics.concordance import harrell_c, harrell_interval
-from mri_vit.metrics.delong import auc_interval, delong_interval, newcombe_variance, wilson_of_auc, wilson_of_c
-from mri_vit.metrics.descriptive import wilson_interval
-from mri_vit.metrics.heterogeneity import i_squared
+from mri_vit.metrics.discrimination import auc_interval, delong_interval, newcombe_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.intervals import wilson_interval
+from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import within_fold_c
 
 

@@ -11,7 +11,7 @@ from scipy.stats import kstest, norm
 from sklearn.model_selection import StratifiedKFold
 
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.metrics import bootstrap, delong, discrimination, ipcw, survival, within_fold
+from mri_vit.metrics import discrimination, intervals, ipcw, within_fold
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint
 
@@ -25,7 +25,7 @@ def test_delong_interval_covers_an_auc_of_070_as_often_as_it_says(capsys):
     apart = math.sqrt(2) * norm.ppf(0.7)  # two unit normals this far apart have an AUC of 0.7
     hits = 0
     for _ in range(SAMPLES):
-        low, high = delong.delong_interval(truth, generator.normal(size=200) + apart * truth)
+        low, high = discrimination.delong_interval(truth, generator.normal(size=200) + apart * truth)
         hits += low <= 0.7 <= high
     with capsys.disabled():
         print(f"\nDeLong's 95 % interval held the truth in {hits} of {SAMPLES} samples ({100 * hits / SAMPLES:.2f} %)")
@@ -52,9 +52,8 @@ def test_interval_of_auc_at_a_day_covers_it_with_few_at_risk(patients, effect, d
         at_risk.append(int((seen[0] > day).sum()))
         low, high = ipcw.auc_at_interval(*seen, np.array([day]), generator, 300)
         held += low[0] <= truth <= high[0]
-        drawn = bootstrap.counts(np.zeros(patients), generator, 300)
-        uncensored = survival.drawn_censoring_survival(*seen[:2], drawn)
-        low, high = bootstrap.percentile_interval(ipcw.drawn_auc(*seen, np.array([day]), drawn, uncensored))
+        drawn = intervals.counts(np.zeros(patients), generator, 300)
+        low, high = intervals.percentile_interval(ipcw.drawn_auc(*seen, np.array([day]), drawn))
         percentile += low[0] <= truth <= high[0]
     with capsys.disabled():
         print(f"\nAUC({day:.0f} days) of {truth:.3f}, {np.mean(at_risk):.1f} of {patients} at risk; held in {defined} samples:")
@@ -69,7 +68,7 @@ def test_paired_tests_reject_equal_models_about_as_often_as_they_say(capsys):
     for _ in range(SAMPLES):
         shared = generator.normal(size=120) + truth
         a, b = (shared + generator.normal(size=120) for _ in range(2))
-        p.append(delong.delong_paired(truth, a, b).p)
+        p.append(discrimination.delong_paired(truth, a, b).p)
     report(capsys, "paired DeLong", np.array(p))
     assert 0.035 <= np.mean(np.array(p) < 0.05) <= 0.065  # three standard errors of 0.005
 

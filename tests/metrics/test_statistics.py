@@ -14,10 +14,11 @@ import pytest
 import torch
 from lifelines import CoxPHFitter
 from lifelines.datasets import load_lung, load_rossi
+from reproductions.run_statistics import delong_covariance
 from scipy.stats import t as student
 from torchsurv.loss.cox import _partial_likelihood_breslow
 
-from mri_vit.metrics import comparison, concordance, delong, discrimination, ipcw, survival
+from mri_vit.metrics import comparison, concordance, discrimination, ipcw, survival
 from mri_vit.model.heads import cox_loss
 
 SHARED = Path(__file__).parents[3] / "shared"  # reference data beside the checkout
@@ -63,19 +64,19 @@ def asah_auc(marker: str) -> Callable:
 
 def asah_interval(refs: References) -> tuple[float, float]:
     truth, scores = haemorrhage(refs)
-    return delong.delong_interval(truth, scores["ndka"])
+    return discrimination.delong_interval(truth, scores["ndka"])
 
 
 def asah_covariance(refs: References) -> list[float]:
     truth, scores = haemorrhage(refs)
-    matrix = delong.delong_covariance(truth, np.stack([scores["wfns"], scores["ndka"], scores["s100b"]]))
+    matrix = delong_covariance(truth, np.stack([scores["wfns"], scores["ndka"], scores["s100b"]]))
     return [matrix[0, 1], matrix[1, 2], matrix[2, 0]]
 
 
 def asah_paired(first: str, second: str) -> Callable:
     def value(refs: References) -> list[float]:
         truth, scores = haemorrhage(refs)
-        result = delong.delong_paired(truth, scores[first], scores[second])
+        result = discrimination.delong_paired(truth, scores[first], scores[second])
         return [result.z, result.p, result.low, result.high]
 
     return value

@@ -13,7 +13,7 @@ from lifelines.datasets import load_lung
 from reproductions.null_studies import added_value as simulated
 from scipy.stats import chi2
 
-from mri_vit.metrics import stratified_cox as cox
+from mri_vit.metrics import cox
 
 
 def lung() -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:

@@ -13,7 +13,7 @@ from lifelines.datasets import load_lung
 from lifelines.statistics import logrank_test
 from lifelines.utils import concordance_index
 
-from mri_vit.metrics import concordance, delong, discrimination, ipcw, survival
+from mri_vit.metrics import concordance, discrimination, ipcw, survival
 
 NAN = math.nan
 untimed = settings(deadline=None)  # a shared core may be slow
@@ -97,18 +97,17 @@ def test_concordance_within_folds_ignores_the_scale_of_each_fold(rows):
 
 @untimed
 @given(followed)
-def test_uno_c_is_that_of_its_definition_with_either_censoring_curve(rows):
+def test_uno_c_is_that_of_its_definition(rows):
     time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    for curve, just in ((survival.censoring_survival, 0.0), (survival.censoring_survival_before, 0.5)):
-        for tau in (None, 4.0):
-            above = below = 0.0
-            for i, j in pairs_by_definition(time_days, event):
-                g = censoring_by_definition(time_days, event, time_days[i] - just)
-                if g > 0 and time_days[i] < (tau or math.inf):
-                    above += ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])) / g**2
-                    below += 1 / g**2
-            expected = above / below if below else NAN
-            assert concordance.uno_c(time_days, event, risk, tau, curve) == pytest.approx(expected, nan_ok=True)
+    for tau in (None, 4.0):
+        above = below = 0.0
+        for i, j in pairs_by_definition(time_days, event):
+            g = censoring_by_definition(time_days, event, time_days[i])
+            if g > 0 and time_days[i] < (tau or math.inf):
+                above += ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])) / g**2
+                below += 1 / g**2
+        expected = above / below if below else NAN
+        assert concordance.uno_c(time_days, event, risk, tau) == pytest.approx(expected, nan_ok=True)
 
 
 def test_uno_c_without_censoring_is_harrell_c():
@@ -288,13 +287,11 @@ def test_each_fold_is_split_at_its_own_median(rows):
 
 @untimed
 @given(followed)
-def test_censoring_curve_is_that_of_its_definition_up_to_a_day_and_before_it(rows):
+def test_censoring_curve_is_that_of_its_definition(rows):
     time_days, event, _, _ = columns(rows, float, bool, float, int)
     at_days = np.arange(0.0, 8)
     expected = [censoring_by_definition(time_days, event, day) for day in at_days]
-    before = [censoring_by_definition(time_days, event, day - 0.5) for day in at_days]
     assert survival.censoring_survival(time_days, event, at_days) == pytest.approx(expected, abs=1e-12)
-    assert survival.censoring_survival_before(time_days, event, at_days) == pytest.approx(before, abs=1e-12)
 
 
 @untimed
@@ -304,8 +301,8 @@ def test_censoring_curve_of_a_draw_is_that_of_the_patients_drawn(rows, seed):
     drawn = np.random.default_rng(seed).multinomial(len(rows), np.full(len(rows), 1 / len(rows)), size=3)
     at_days = np.array([0.0, 1.0, 3.0, 9.0])
     own, then = (
-        survival.drawn_censoring_survival(time_days, event, drawn.astype(float)),
-        survival.drawn_censoring_survival_at(time_days, event, drawn.astype(float), at_days),
+        survival.drawn_censoring_survival(time_days, event, drawn.astype(float), time_days),
+        survival.drawn_censoring_survival(time_days, event, drawn.astype(float), at_days),
     )
     for row, counts in enumerate(drawn):
         rows_drawn = np.repeat(np.arange(len(rows)), counts)
@@ -343,31 +340,6 @@ def test_auc_at_a_day_is_that_of_its_definition(rows):
         assert value == pytest.approx(above / below if below else NAN, nan_ok=True)
 
 
-@untimed
-@given(followed, followed)
-def test_auc_at_a_day_takes_censoring_from_the_training_cohort_it_is_given(rows, others):
-    time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    train_days, train_event, _, _ = columns(others, float, bool, float, int)
-    at_days = np.array([1.0, 3, 5])
-    found = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days, (train_days, train_event))
-    for day, value in zip(at_days, found, strict=True):
-        above = below = 0.0
-        for i in np.flatnonzero(event & (time_days <= day)):
-            seen = time_days[i] <= train_days.max()
-            chance = censoring_by_definition(train_days, train_event, time_days[i]) if seen else 0.0
-            for j in np.flatnonzero(time_days > day):
-                above += ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])) / chance if chance else NAN
-                below += 1 / chance if chance else NAN
-        assert value == pytest.approx(above / below if below else NAN, nan_ok=True)
-
-
-def test_auc_at_a_day_with_the_patients_as_their_own_training_cohort_is_that_without_one():
-    time_days, event, risk = cohort(60, seed=8, grid=30.0)
-    at_days = np.array([100.0, 300])
-    found = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days, (time_days, event))
-    assert found == pytest.approx(ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days))
-
-
 def test_auc_at_a_day_without_censoring_is_the_auc_of_having_died():
     time_days, event, risk = cohort(80, seed=9)
     value = ipcw.cumulative_dynamic_auc(time_days, np.ones_like(event), risk, np.array([300.0]))
@@ -386,7 +358,7 @@ def test_interval_of_auc_at_a_day_is_wilsons_with_the_variance_of_drawing_patien
     value = ipcw.cumulative_dynamic_auc(time_days, event, risk, at_days)
     for column, variance in zip((1, 2), np.var(values, axis=0, ddof=1), strict=True):
         cases, controls = (event & (time_days <= at_days[column])).sum(), (time_days > at_days[column]).sum()
-        expected = delong.wilson_of_auc(value[column], float(variance), int(cases), int(controls))
+        expected = discrimination.wilson_of_auc(value[column], float(variance), int(cases), int(controls))
         assert (low[column], high[column]) == pytest.approx(expected, abs=1e-12)
 
 

@@ -13,8 +13,7 @@ from sklearn.metrics import roc_auc_score
 
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.concordance import harrell_c_within
-from mri_vit.metrics.delong import delong_paired, delong_variance
-from mri_vit.metrics.discrimination import auc_within
+from mri_vit.metrics.discrimination import auc_within, delong_paired, delong_variance
 from mri_vit.metrics.within_fold import (
     WithinFold,
     inflation,

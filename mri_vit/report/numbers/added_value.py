@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from mri_vit.data.cohort import visit_id
 from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, risk_given_covariates, standardised
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.stratified_cox import NotEstimableError, dependent
+from mri_vit.metrics.cox import NotEstimableError, dependent
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
 from mri_vit.report.reading.run import OWN, Run

@@ -17,9 +17,9 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from mri_vit.metrics import bootstrap, calibration, calibration_curve, decision, delong, discrimination
+from mri_vit.metrics import calibration, calibration_curve, decision, discrimination, intervals
 from mri_vit.metrics.calibration import probability_intervals
-from mri_vit.metrics.delong import auc_interval
+from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
@@ -70,7 +70,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
     truth, score = flags(pooled.truth), floats(pooled.score)
     wilson_low, wilson_high = auc_interval(truth, score)
     found = chance.measure(endpoint, rows, background)
-    low, high = delong.delong_interval(truth, score)
+    low, high = discrimination.delong_interval(truth, score)
     drawn_low, drawn_high = discrimination.bootstrap_interval(truth, score, np.random.default_rng(seed))
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     summary = fold_summary(folds, [fold.auc for fold in folds])
@@ -333,7 +333,7 @@ def _band_interval(
     order = np.argsort(-score, kind="stable")
     last = np.flatnonzero(np.r_[np.diff(score[order]) != 0, True])  # equal scores are called positive together
     positive, negative = truth[order], ~truth[order]
-    return bootstrap.interval(
+    return intervals.interval(
         lambda drawn: measure(_rates(drawn, positive, last), _rates(drawn, negative, last)), negative, generator
     )
 

@@ -16,8 +16,8 @@ from scipy.stats import t as student
 
 from mri_vit.crossval.permutation_null import REACHED
 from mri_vit.metrics import within_fold
-from mri_vit.metrics.delong import delong_variance, wilson_of_auc, wilson_of_c
-from mri_vit.metrics.heterogeneity import i_squared
+from mri_vit.metrics.discrimination import delong_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
 from mri_vit.report.reading.run import Design

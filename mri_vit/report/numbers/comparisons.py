@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import bootstrap, comparison, concordance, discrimination, ipcw, within_fold
+from mri_vit.metrics import comparison, concordance, discrimination, intervals, ipcw, within_fold
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
@@ -283,7 +283,7 @@ def _measure_figure(
     of_models: Mapping[str, Callable[[Drawn], Float[np.ndarray, " b"]]], value: Float[np.ndarray, " m"], patients: int, seed: int
 ) -> MeasuredFigure:
     """Each model's figure on the same resamples."""
-    draws = bootstrap.distribution(
+    draws = intervals.distribution(
         lambda drawn: np.stack([of_model(drawn) for of_model in of_models.values()], axis=1),
         np.zeros(patients),
         np.random.default_rng(seed),

@@ -23,7 +23,7 @@ from jaxtyping import Float
 from scipy.special import logit
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics import bootstrap, descriptive
+from mri_vit.metrics import intervals
 from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.schema.maps import (
     Agreement,
@@ -56,7 +56,7 @@ def means(values: Float[np.ndarray, "n m"], seed: int) -> MeanCurve:
     if not len(known):
         nothing = (math.nan,) * values.shape[1]
         return MeanCurve(value=nothing, low=nothing, high=nothing, n=0)
-    low, high = bootstrap.percentile_interval(_weights(len(known), seed) @ known)
+    low, high = intervals.percentile_interval(_weights(len(known), seed) @ known)
     return MeanCurve(value=known.mean(axis=0).tolist(), low=low.tolist(), high=high.tolist(), n=len(known))
 
 
@@ -72,14 +72,14 @@ def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"], seed: 
     weights = _weights(len(below), seed)
     lower = weights @ below
     drawn = np.where(lower > 0, weights @ above, np.nan) / np.where(lower > 0, lower, 1)
-    low, high = bootstrap.percentile_interval(drawn)
+    low, high = intervals.percentile_interval(drawn)
     return Mean(value=float(above.sum() / below.sum()), low=float(low), high=float(high), n=len(below))
 
 
 @cache
 def _weights(n: int, seed: int) -> Float[np.ndarray, "draws n"]:
     """Each resample's weight of each patient; equal for equal n, so that methods are compared on the same resamples."""
-    return bootstrap.counts(np.zeros(n), np.random.default_rng(seed)) / n
+    return intervals.counts(np.zeros(n), np.random.default_rng(seed)) / n
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
         found |= {order: mean(own, seed), f"{order}_random": mean(chance, seed), f"{order}_gain": mean(better, seed)}
     column = {key: rows[key].to_numpy(dtype=float) for key in NUMBERS}
     judged = ~np.isnan(column["hit"])
-    rate = descriptive.rate(int(column["hit"][judged].sum()), int(judged.sum()))
+    rate = intervals.rate(int(column["hit"][judged].sum()), int(judged.sum()))
     found |= {key: mean(np.where(judged, column[key], np.nan), seed) for key in OF_HITS}
     found |= {key: mean(column[key], seed) for key in SIMILAR}
     stages = _stages(cascade, seed)

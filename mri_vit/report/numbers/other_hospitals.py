@@ -15,10 +15,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import expit, logit
 
-from mri_vit.metrics import delong, discrimination, within_fold
-from mri_vit.metrics import drift as metric
-from mri_vit.metrics.delong import newcombe_variance, wilson_of_auc, wilson_of_c
-from mri_vit.metrics.heterogeneity import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
+from mri_vit.metrics import discrimination, within_fold
+from mri_vit.metrics import transportability as metric
+from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc, wilson_of_c
+from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.parts import Estimate
@@ -171,7 +171,7 @@ def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return Figure(math.nan, math.nan, math.nan, math.nan)
-    value, variance = discrimination.auc(truth, score), delong.delong_variance(truth, score)
+    value, variance = discrimination.auc(truth, score), discrimination.delong_variance(truth, score)
     low, high = wilson_of_auc(value, variance, positives, negatives)
     shrunk = (value * positives * negatives + 0.5) / (positives * negatives + 1)
     variance = max(variance, newcombe_variance(shrunk, positives, negatives))

@@ -10,7 +10,7 @@ import pandas as pd
 from jaxtyping import Int, Shaped
 from scipy.stats import norm
 
-from mri_vit.metrics import bootstrap
+from mri_vit.metrics import intervals
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.schema.parts import Estimate
 from mri_vit.report.schema.run import Probe, SiteProbe
@@ -62,7 +62,7 @@ def _interval(
     """95 % interval by a bootstrap of patients within their site."""
     _, of, size = np.unique(site, return_inverse=True, return_counts=True)
     share = right / size[of] / len(size)  # of each patient in the mean over sites
-    low, high = bootstrap.interval(lambda drawn: drawn @ share, of, generator)
+    low, high = intervals.interval(lambda drawn: drawn @ share, of, generator)
     return float(low), float(high)
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from mri_vit.data.columns import numbers
 from mri_vit.data.spellings import MISSING
 from mri_vit.metrics import concordance, discrimination
-from mri_vit.metrics.delong import auc_interval
+from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.schema.binary import BinarySubgroup
 from mri_vit.report.schema.survival import SurvivalSubgroup

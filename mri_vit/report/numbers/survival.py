@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, decision, hazard, ipcw
+from mri_vit.metrics import concordance, cox, decision, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers import chance, judged
@@ -278,7 +278,7 @@ def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
     ticks = risk_ticks(float(grouped.time_days.max()))
     split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
     chi2, p = curves.logrank(*split)
-    mean = hazard.restricted_mean_difference(*split, TAU_DAYS)
+    mean = curves.restricted_mean_difference(*split, TAU_DAYS)
     return OfRiskGroups(
         logrank=Logrank(chi2=chi2, p=p),
         restricted_mean=RestrictedMean(
@@ -305,8 +305,8 @@ def risk_ticks(longest_days: float) -> list[int]:
 def hazard_ratios(seen: Outcome, rows: pd.DataFrame) -> Hazard:
     """Of all patients' risks, averaged over repeats, and of the first repeat's groups."""
     grouped = risk_groups(rows)
-    per_sd = hazard.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
-    groups = hazard.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
+    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
+    groups = cox.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
     return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
 
 

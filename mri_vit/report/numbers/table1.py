@@ -16,7 +16,7 @@ from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import numbers
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.data.spellings import MISSING
-from mri_vit.metrics.descriptive import difference_of_means, difference_of_shares
+from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
 from mri_vit.report.numbers.survival import follow_up_of
 from mri_vit.report.reading.run import Run

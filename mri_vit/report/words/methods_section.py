@@ -11,9 +11,9 @@ import re
 from collections.abc import Mapping
 
 from mri_vit.metrics import comparison
-from mri_vit.metrics.bootstrap import RESAMPLES
 from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
+from mri_vit.metrics.intervals import RESAMPLES
 from mri_vit.report.numbers.site_probe import PERMUTATIONS
 from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics

@@ -19,9 +19,8 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import delong_covariance, wilson_of_auc
-from mri_vit.metrics.discrimination import auc
-from reproductions.run_statistics import over_starts
+from mri_vit.metrics.discrimination import auc, wilson_of_auc
+from reproductions.run_statistics import delong_covariance, over_starts
 
 KEYS = ["encoder", "scans", "features", "probe", "share"]  # of the scores: what makes a line
 

@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc
 from mri_vit.model.baselines import BASELINES
 from mri_vit.report.words import notation

@@ -19,7 +19,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import delong_covariance
 from mri_vit.metrics.discrimination import auc
 from mri_vit.metrics.within_fold import inflation, within_fold_auc
 from mri_vit.report.figures.panels import strokes
@@ -28,7 +27,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import VIT
 from mri_vit.style import GREY, RC, WIDTH, to_bytes
 from reproductions.html_page import environment
-from reproductions.run_statistics import over_runs
+from reproductions.run_statistics import delong_covariance, over_runs
 
 PREDICTED = ["seed", "labelled", "model", "patient", "truth", "score"]  # of the table that all is computed from
 OWN = VIT  # whom every other model is compared with

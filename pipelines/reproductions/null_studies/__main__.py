@@ -36,7 +36,7 @@ from mri_vit.crossval.leakage import suspicion
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.descriptive import rate
+from mri_vit.metrics.intervals import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.chance import ALPHA, Background

@@ -16,9 +16,9 @@ from scipy.stats import rankdata
 from scipy.stats import t as student
 
 from mri_vit.data.cohort import Patient
-from mri_vit.metrics import bootstrap
+from mri_vit.metrics import intervals
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.schema import Study
@@ -215,7 +215,7 @@ def _over_patients(scored: pd.DataFrame, roads: Sequence[str], seed: int, statis
 
             value = mean(np.ones(len(names)))
             if not math.isnan(value):
-                low, high = bootstrap.interval(
+                low, high = intervals.interval(
                     lambda drawn, mean=mean: np.array([mean(counts) for counts in drawn]),
                     np.zeros(len(names)),
                     np.random.default_rng(seed),

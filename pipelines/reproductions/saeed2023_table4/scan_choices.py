@@ -20,13 +20,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.stats import t as student
 
-from mri_vit.metrics import comparison, delong, discrimination
+from mri_vit.metrics import comparison, discrimination
 from mri_vit.report.numbers.judged import averaged, flags, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts.models import ALPHA
 from mri_vit.report.words.notation import adjusted_p, change
 from mri_vit.settings.endpoint import Endpoint
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
+from reproductions.run_statistics import delong_covariance
 from reproductions.saeed2023_table4.table_rows import ENDPOINT, PUBLISHED_PATIENTS, SCANS, Row, published
 
 LABELS = {"t1ce": "T1ce", "flair": "FLAIR", "t2": "T2", "all": "all four"}  # on the axis
@@ -103,7 +104,7 @@ def of_run(run: Run) -> Side:
     truth = flags(next(iter(columns.values())).truth.loc[scores.index])
     values = scores.to_numpy(dtype=float).T  # [m n]
     rows, auc = list(columns), np.array([discrimination.auc(truth, one) for one in values])
-    covariance = delong.delong_covariance(truth, values)
+    covariance = delong_covariance(truth, values)
 
     def contrast(weights: Float[np.ndarray, " m"]) -> comparison.Comparison:
         return comparison.by_normal_law(float(weights @ auc), max(0.0, float(weights @ covariance @ weights)))

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics import comparison, delong, discrimination
+from mri_vit.metrics import comparison, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.settings.endpoint import Endpoint
@@ -193,7 +193,7 @@ def paired_tests(tables: Mapping[str, pd.DataFrame], reference: str) -> dict[str
     for name, rows in tables.items():
         pairs = averaged(rows).merge(base, on="patient", suffixes=("", "_reference"))
         if name != reference and len(pairs):
-            found[name] = delong.delong_paired(flags(pairs.truth), floats(pairs.score), floats(pairs.score_reference))
+            found[name] = discrimination.delong_paired(flags(pairs.truth), floats(pairs.score), floats(pairs.score_reference))
     adjusted = comparison.holm(np.array([test.p for test in found.values()], dtype=float))
     return {
         name: Test(test.difference, test.low, test.high, test.p, float(p))
@@ -225,7 +225,7 @@ def _measured(rows: pd.DataFrame) -> Measured:
     truth, score = flags(pooled.truth), floats(pooled.score)
     folds = [discrimination.auc(flags(here.truth), floats(here.score)) for _, _, here in by_fold(rows)]
     mean, variance = discrimination.mean_and_sample_variance(np.array(folds))
-    low, high = delong.delong_interval(truth, score)
+    low, high = discrimination.delong_interval(truth, score)
     return Measured(tuple(folds), mean, variance, len(pooled), discrimination.auc(truth, score), low, high)
 
 

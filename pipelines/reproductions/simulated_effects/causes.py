@@ -30,8 +30,7 @@ from mri_vit.crossval import folds
 from mri_vit.data import frozen, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
-from mri_vit.metrics.delong import auc_interval
-from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.discrimination import auc, auc_interval
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.predictors.intensity import intensity_table
 from mri_vit.prepare.tumour import on_grid

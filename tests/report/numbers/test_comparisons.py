@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from mri_vit.metrics import bootstrap, calibration, ipcw
+from mri_vit.metrics import calibration, intervals, ipcw
 from mri_vit.report.numbers import comparisons
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.schema.parts import Difference, Pair
@@ -79,7 +79,7 @@ def test_brier_scores_differ_by_a_paired_bootstrap_of_patients():
     truth, a, b = flags(ours.truth), floats(ours.score), floats(theirs.score)
     assert brier.difference == pytest.approx(calibration.brier(truth, a) - calibration.brier(truth, b))
     draws = []
-    for counts in bootstrap.counts(np.zeros(40), np.random.default_rng(3), 2000).astype(int):
+    for counts in intervals.counts(np.zeros(40), np.random.default_rng(3), 2000).astype(int):
         rows = np.repeat(np.arange(40), counts)
         draws.append(((a[rows] - truth[rows]) ** 2 - (b[rows] - truth[rows]) ** 2).mean())
     reach = norm.ppf(0.975) * 1.3 * np.std(draws, ddof=1)

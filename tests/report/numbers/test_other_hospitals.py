@@ -16,7 +16,7 @@ from made.run import make_run
 from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration import observed_to_expected
-from mri_vit.metrics.heterogeneity import prediction_interval
+from mri_vit.metrics.transportability import prediction_interval
 from mri_vit.report.numbers import other_hospitals
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.pages import report_files

@@ -11,7 +11,7 @@ import pytest
 from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
-from mri_vit.metrics import bootstrap, calibration_curve, comparison, discrimination
+from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, outliers, register
 from mri_vit.report.numbers import site_probe
@@ -341,7 +341,7 @@ def test_a_test_against_chance_is_told_as_it_was_made(method, inflation):
 def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(text):
     told = sections(text)["Evaluation"]
     used = (
-        (bootstrap.RESAMPLES, "bootstrap of patients ({} resamples)"),
+        (intervals.RESAMPLES, "bootstrap of patients ({} resamples)"),
         (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
         (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),

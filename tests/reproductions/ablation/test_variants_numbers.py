@@ -13,7 +13,7 @@ from reproductions.ablation.variants_page import Cost, Line, measure, training_f
 from reproductions.ablation.vit_variants import VARIANTS
 from torch import nn
 
-from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 from mri_vit.model.network import encoder
 from mri_vit.settings.endpoint import Endpoint

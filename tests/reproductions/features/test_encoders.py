@@ -24,8 +24,7 @@ from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.features.fitting import CLS, HEADS, MEAN
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.delong import auc_interval, delong_paired
-from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.discrimination import auc, auc_interval, delong_paired
 from mri_vit.model.weights import image_exposed
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.settings import file as study_file

@@ -12,7 +12,7 @@ from reproductions.ladder.first_order import first_order
 from reproductions.ladder.perceptron import Perceptron
 
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.metrics.delong import wilson_of_auc
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import inflation, p_above_chance, within_fold_auc, within_fold_comparison
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.endpoint import Endpoint

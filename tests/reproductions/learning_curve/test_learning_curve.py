@@ -8,8 +8,7 @@ import pytest
 from reproductions.learning_curve import curve
 
 from mri_vit.metrics.comparison import Z_95
-from mri_vit.metrics.delong import delong_paired, delong_variance
-from mri_vit.metrics.discrimination import auc
+from mri_vit.metrics.discrimination import auc, delong_paired, delong_variance
 
 NAMES = {"vit": "ViT <ours>", "cnn": "CNN", "coin": "Coin"}
 

@@ -25,7 +25,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
 from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, UsageError
 from mri_vit.explain.outputs import native_maps
-from mri_vit.metrics.delong import auc_interval
+from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.model import network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files

@@ -31,7 +31,7 @@ from rich.console import Console
 from scipy import stats
 
 from mri_vit.errors import UsageError
-from mri_vit.metrics import comparison, delong
+from mri_vit.metrics import comparison, discrimination
 from mri_vit.metrics.discrimination import mean_and_sample_variance
 from mri_vit.model.baselines import BASELINES, Box
 from mri_vit.report.numbers import binary
@@ -172,7 +172,7 @@ def test_ours_are_held_against_the_studys_own_vit_and_corrected_together(run):
     tested = {found.comparator: found.test for found in lines if found.test}
     assert set(tested) == {"resnet10-t1ce", "swin_vit-all", "hybrid"}
     a, b = (averaged(known_rows(run, MGMT, name)) for name in ("hybrid", "vit"))
-    expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
+    expected = discrimination.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
     assert (tested["hybrid"].difference, tested["hybrid"].p) == (expected.difference, expected.p)
     p = np.array([test.p for test in tested.values()])
     np.testing.assert_allclose([test.p_adjusted for test in tested.values()], comparison.holm(p))
@@ -318,7 +318,7 @@ def test_of_one_network_two_choices_of_scans_are_compared_by_delongs_paired_test
     one = replace(four, predictions=four.predictions[~four.predictions.model.str.startswith("densenet121")])
     (found,) = scan_choices.of_run(one).pairs
     a, b = (averaged(known_rows(four, MGMT, name)).sort_values("patient") for name in FOUR[:2])
-    expected = delong.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
+    expected = discrimination.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
     assert (found.scans, found.other, found.networks) == ("t1ce", "all", 1)
     assert (found.difference, found.low, found.p) == pytest.approx((expected.difference, expected.low, expected.p))
 
@@ -328,7 +328,7 @@ def test_of_several_networks_the_variance_is_that_of_their_mean_components(four)
     parts = []
     for name in FOUR:
         rows = averaged(known_rows(four, MGMT, name)).sort_values("patient")
-        parts.append(delong.delong_components(rows.truth.to_numpy(bool), rows.score.to_numpy()))
+        parts.append(discrimination.delong_components(rows.truth.to_numpy(bool), rows.score.to_numpy()))
     v10, v01 = (np.array([1, -1, 1, -1]) @ np.stack([part[k] for part in parts]) / 2 for k in (0, 1))
     error = math.sqrt(v10.var(ddof=1) / len(v10) + v01.var(ddof=1) / len(v01))
     assert found.networks == 2

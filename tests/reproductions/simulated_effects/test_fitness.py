@@ -17,7 +17,7 @@ from rich.console import Console
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.cohort import Patient
-from mri_vit.metrics.delong import auc_interval
+from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.settings.schema import Study
 
 EDGE, SPACING_MM = 48, 2.0

@@ -1,20 +1,22 @@
-"""The one bootstrap: a statistic of n patients in, its values over b resamples of them out, and the percentile interval.
+"""Confidence intervals: the percentile bootstrap of any statistic of n patients, and Wilson's interval of a share.
 
 A resample is a row of counts, how often each patient came up. So a statistic is written once for weighted patients, and one
-matrix product serves all resamples.
+matrix product serves all b resamples.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, UInt
+from jaxtyping import Float, Integer, UInt
+from scipy.stats import binomtest
 
-from mri_vit.metrics.checked import Groups
+from mri_vit.metrics.checked import Groups, refuse_unequal
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 CONFIDENCE = 0.95
@@ -126,3 +128,58 @@ def _drawn(state: str, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b s
     small = drawn.astype(np.min_scalar_type(drawn.max(initial=0)))
     small.flags.writeable = False  # shared by all who ask for it
     return small, copy.bit_generator.state
+
+
+class Rate(NamedTuple):
+    """A share with its confidence interval; all three NaN when it is a share of nobody."""
+
+    value: float
+    low: float
+    high: float
+
+
+def wilson_interval(
+    count: Integer[np.ndarray, " b"], total: Integer[np.ndarray, " b"], confidence: float = 0.95
+) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
+    """Confidence interval of each share, by Wilson's score method (without continuity correction), by scipy.
+
+    Definition: the shares p that a two-sided score test does not reject.
+    Formula: (q + z²/2N ± z sqrt(q (1 - q) / N + z²/4N²)) / (1 + z²/N), with q = count / N and z the normal quantile.
+    Assumption: independent patients, each with the same chance.
+    Source: Wilson 1927, doi:10.1080/01621459.1927.10502953.
+
+    Returns
+    -------
+    (low, high), each float [b] in [0, 1]; NaN where the total is 0.
+
+    Examples
+    --------
+    >>> low, high = wilson_interval(np.array([8]), np.array([10]))
+    >>> print(f"{low[0]:.3f} to {high[0]:.3f}")
+    0.490 to 0.943
+    """
+    refuse_unequal(counts=len(count), totals=len(total))
+    if ((count < 0) | (count > total)).any():
+        raise ValueError(f"found counts {count.tolist()} of totals {total.tolist()}; expected counts from 0 to the total")
+    bounds = [_wilson(int(k), int(n), confidence) for k, n in zip(count, total, strict=True)]
+    low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
+    return low, high
+
+
+def rate(count: int, total: int) -> Rate:
+    """The share `count / total` with its 95 % Wilson interval (see `wilson_interval`); NaN three times when the total is 0.
+
+    Examples
+    --------
+    >>> rate(8, 10).value
+    0.8
+    """
+    low, high = wilson_interval(np.array([count]), np.array([total]))
+    return Rate(count / total if total else math.nan, float(low[0]), float(high[0]))
+
+
+def _wilson(count: int, total: int, confidence: float) -> tuple[float, float]:
+    if not total:
+        return math.nan, math.nan
+    interval = binomtest(count, total).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
