@@ -6,19 +6,15 @@ import gc
 import os
 import shutil
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from filelock import FileLock
 from hypothesis import settings
 from made.examples import EXAMPLES
-from made.study import made_here, make_tiny
+from made.study import made_here, make_tiny, sketch, worked_here
 
-from mri_vit import style
-from mri_vit.run import executors
-from mri_vit.run.jobs import Workplace
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
 
@@ -94,23 +90,36 @@ def scans(made_once: MakeOnce) -> Path:
     return made_once("scans", make) / "cohort.csv"
 
 
+@pytest.fixture(scope="session")
+def finished(made_once: MakeOnce, scans: Path) -> Path:
+    """A folder with a finished run on twelve of the built-in patients, its report, and the table of four others.
+
+    It is one for all tests, which read it; whoever changes a file there copies the folder first.
+    """
+    from whole_road import finish  # here, because it imports all that a study needs
+
+    return made_once("finished", lambda folder: finish(scans, folder))
+
+
+@pytest.fixture(scope="session")
+def made_up(made_once: MakeOnce) -> Path:
+    """A folder with the made-up run, `run`, and what is measured of it, `measured`; one for all tests, which read it."""
+    from made.report import make_measured  # here, because it imports all that a report needs
+
+    return made_once("made-up", make_measured)
+
+
 @pytest.fixture(scope="module")
 def in_this_process() -> Iterator[None]:
     """Patients and comparators are worked on here and not in processes of their own, whose start takes longer than the work."""
-
-    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
-        for name, arguments in jobs.items():
-            yield name, function(*arguments)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executors, "each", each)
+        worked_here(patch)
         yield
 
 
 @pytest.fixture
 def sketched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report's figures are files without a picture: drawing them takes most of its time, and only words are looked at."""
-    monkeypatch.setattr(style, "to_bytes", lambda figure, kind: f"<svg><!-- {kind} --></svg>".encode())
+    sketch(monkeypatch)
 
 
 @pytest.fixture

@@ -174,6 +174,7 @@ def refitted(generator: np.random.Generator, features: np.ndarray, truth: np.nda
     return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [(1, 1), (2, 3)])
 def test_two_refitted_models_that_know_nothing_seldom_differ_whatever_their_folds(repeats: tuple[int, int]):
     """Of 150 studies on noise 7.5 are expected at 0.05; 16 or more has a chance of 0.4 %. As scores given they are too many."""

@@ -98,7 +98,7 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Metrics]:
     """A made-up run, hostile in its name, and what is measured of two of its endpoints."""
-    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up", models=("vit",)))
     asked = tuple(one for one in run.study.endpoints if one.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked, "name": f"study {HOSTILE}"}))
     return run, assembly.metrics(run)
