@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.file import RENAMED
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 HEAD = """# The study file
 
@@ -26,6 +26,13 @@ Once a run has written its `folds.json`, only `[explain]`, `[report]`, `[executo
 
 ## At the top of the file
 """
+RENAMED_HEAD = """## Keys of versions before 0.5
+
+A study file or an option with an old key is refused with its present name. Finished runs keep their files: the old keys in a
+run's own `study.toml` and in its weights are read as they are. `settings` in `metrics.json` has the present names.
+
+| before 0.5 | now |
+|---|---|"""
 LISTS: dict[str, type[BaseModel]] = {"endpoints": Endpoint, "comparators": Comparator}  # [[sections]]
 WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false", Path: "path", Any: "any value"}
 LIMITS = {"ge": "at least {}", "gt": "more than {}", "le": "at most {}", "lt": "less than {}"}
@@ -42,6 +49,8 @@ def page() -> str:
     for name, section in LISTS.items():
         parts.append(f"## `[[{name}]]`\n\n{inspect.getdoc(section)}\n")
         parts += [_entry(f"{name}.{key}", one) for key, one in section.model_fields.items()]
+    rows = [f"| `{name}.{old}` | {{confval}}`{name}.{new}` |" for name, keys in RENAMED.items() for old, new in keys.items()]
+    parts += [RENAMED_HEAD, *rows, ""]
     return "\n".join(parts)
 
 

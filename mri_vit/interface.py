@@ -8,14 +8,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mri_vit.data import cohort, synthetic
+from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.recipe import CHANNELS
+from mri_vit.settings.schema import NO_BLOCK, Endpoint, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
-from mri_vit.settings.sequences import CHANNELS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,7 +162,7 @@ class FinishedRun:
         from mri_vit.finished.trained_run import mean_of_folds  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
 
-        synthetic.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")
+        run_cohort.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
@@ -199,7 +198,7 @@ class FinishedRun:
             The run's network is of an architecture that has no maps, or has no block; or as for `predict`.
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
-        from mri_vit.data import frozen
+        from mri_vit.data import run_cohort
         from mri_vit.explain import map_jobs
         from mri_vit.prepare import patient as preparing
 
@@ -207,8 +206,8 @@ class FinishedRun:
             raise UsageError(f"{self.folder}: maps are of Vision Transformers, found {self.study.model.architecture}")
         if not self.study.model.attends:
             raise UsageError(f"{self.folder}: {NO_BLOCK}")
-        synthetic.refuse_real(self.folder, [patient], allow_synthetic, "allow_synthetic=True")
-        split = folds.load(self.folder / files.FOLDS, frozen.included(self.study, self.folder))[0]
+        run_cohort.refuse_real(self.folder, [patient], allow_synthetic, "allow_synthetic=True")
+        split = folds.load(self.folder / files.FOLDS, run_cohort.included(self.study, self.folder))[0]
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)

@@ -22,7 +22,7 @@ from rich.table import Table
 from mri_vit.crossval.comparators import comparator_folder, control_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.folds import load as load_folds
-from mri_vit.data import frozen
+from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs as explaining
@@ -72,8 +72,8 @@ def status(study: Study) -> Status:
     held, began = _holder(run / ".holder")
     if not (run / files.COHORT).exists():
         return Status(held, [])
-    patients = frozen.patients(run, study)
-    out = frozen.excluded(run) if (run / files.EXCLUDED).exists() else set()
+    patients = run_cohort.patients(run, study)
+    out = run_cohort.excluded(run) if (run / files.EXCLUDED).exists() else set()
     there = {p.id: when for p in patients if (when := _written(study.prepared / p.id / files.PATIENT))}
     stages = [_of_patients("prepare", run, [p.id for p in patients], there, out, began)]
     included = [patient for patient in patients if patient.id not in out]

@@ -17,14 +17,13 @@ from rich.progress import Progress
 from mri_vit.crossval import comparators, comparison, folds, in_parallel, power, pretraining
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.in_parallel import Unit
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs as explaining
 from mri_vit.explain.inspection import inspect_network
-from mri_vit.prepare import cohort as preparing
 from mri_vit.prepare import prepared
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded, prepare_cohort, without_excluded
 from mri_vit.qc import check as quality
 from mri_vit.qc.check import CheckedCohort
 from mri_vit.report.pages import report_files
@@ -48,7 +47,7 @@ def run(study: Study, console: Console) -> int:
             for caution in power.cautions(patients, study.endpoints, expected):
                 say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
-        divided = divide(study, frozen.segmented(preparing.without(patients, excluded), study), folder)
+        divided = divide(study, run_cohort.segmented(without_excluded(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
         return ended(excluded, report(folder, console))
@@ -74,7 +73,7 @@ def check(study: Study, folder: Path) -> list[Patient]:
     patients = cohort.of_study(study)
     folds.check(patients, study.endpoints, study.train)
     comparators.check(study, patients)
-    return frozen.freeze(study, patients, folder)
+    return run_cohort.freeze(study, patients, folder)
 
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
@@ -88,7 +87,7 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
 def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> CheckedCohort:
     """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
     decided = quality.decisions_of(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
-    unprepared = preparing.prepare_cohort(study, patients, folder, console)
+    unprepared = prepare_cohort(study, patients, folder, console)
     return quality.check_cohort(study, patients, unprepared, decided, folder, console)
 
 
@@ -151,7 +150,7 @@ def _side_by_side(study: Study, folder: Path, console: Console, name: str, units
 
 def divided_before(study: Study, folder: Path) -> Divided:
     """The patients that an earlier stage prepared, and their folds."""
-    return divide(study, frozen.included(study, folder), folder)
+    return divide(study, run_cohort.included(study, folder), folder)
 
 
 def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
@@ -200,7 +199,7 @@ def _trained(study: Study, folder: Path) -> Divided:
     """The patients and folds of a run that has been cross-validated. Raises UsageError where it has not."""
     if (folder / files.EVALUATION).exists():
         raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
-    patients = frozen.included(study, folder)
+    patients = run_cohort.included(study, folder)
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     return patients, folds.load(folder / files.FOLDS, patients)

@@ -35,8 +35,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from mri_vit.run import files
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Run = Callable[[], Any]  # what is timed
 Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untimed, and returns what is timed

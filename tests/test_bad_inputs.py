@@ -27,7 +27,7 @@ from mri_vit.cli import exit_code
 from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import cohort as stage
+from mri_vit.prepare.patient import fault_of
 from mri_vit.report.pages import terminal
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
@@ -106,7 +106,7 @@ def test_a_scan_that_is_no_file_excludes_one_patient_and_says_what_it_is(asked: 
     assert patient.scans["t1"]
     with pytest.raises(UnusablePatient):
         read_volume(patient.scans["t1"])
-    assert stage.fault_of(patient, study_file.load(asked))  # in a worker
+    assert fault_of(patient, study_file.load(asked))  # in a worker
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "loop", "long cell", "quotation mark", "empty", "lines", "NUL"])

@@ -15,7 +15,7 @@ from cyclopts import App
 
 from mri_vit import cli
 from mri_vit.settings import file as study_file
-from mri_vit.settings.keys import keys
+from mri_vit.settings.file import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
@@ -28,7 +28,7 @@ prepared = "prepared"
 output = "run"
 [train]
 epochs = 7
-mirror = false
+flip_lr = false
 [model]
 tokens = "foreground"
 """
@@ -111,8 +111,8 @@ def test_help_imports_nothing_slow():
 
 
 def test_only_what_is_given_overrides_the_file(loaded):
-    assert ended("pretrain", "study.toml", "--train.batch", "3") == 0
-    assert (loaded[0].train.batch, loaded[0].train.epochs, loaded[0].train.mirror) == (3, 7, False)
+    assert ended("pretrain", "study.toml", "--train.batch_size", "3") == 0
+    assert (loaded[0].train.batch_size, loaded[0].train.epochs, loaded[0].train.flip_lr) == (3, 7, False)
     assert loaded[0].model.tokens == "foreground"
     assert ended("pretrain", "study.toml") == 0
     assert loaded[1] == study_file.load(Path("study.toml"))
@@ -122,9 +122,9 @@ def test_only_what_is_given_overrides_the_file(loaded):
     ("words", "key", "value"),
     [
         (["--train.epochs=5"], "train.epochs", 5),
-        (["--train.rate", "2e-3"], "train.rate", 2e-3),
-        (["--train.mirror", "true"], "train.mirror", True),
-        (["--train.mirror", "False"], "train.mirror", False),
+        (["--train.learning_rate", "2e-3"], "train.learning_rate", 2e-3),
+        (["--train.flip_lr", "true"], "train.flip_lr", True),
+        (["--train.flip_lr", "False"], "train.flip_lr", False),
         (["--controls.models", '["clinical", "volume"]'], "controls.models", ("clinical", "volume")),
         (["--controls.models", "[]"], "controls.models", ()),
         (["--model.tokens", "all"], "model.tokens", "all"),
@@ -149,7 +149,8 @@ def test_values_are_typed_as_in_the_file(loaded, words: list[str], key: str | No
     [
         (["--epochs", "5"], "unknown option --epochs; did you mean --train.epochs or --pretrain.epochs?"),
         (["--epochs=5"], "unknown option --epochs; did you mean --train.epochs or --pretrain.epochs?"),
-        (["--rate", "5"], "unknown option --rate; did you mean --train.rate or --pretrain.rate?"),
+        (["--rate", "5"], "unknown option --rate; did you mean --train.learning_rate or --pretrain.learning_rate?"),
+        (["--train.rate", "5"], "unknown option --train.rate: train.rate is now train.learning_rate"),
         (["--patience", "5"], "unknown option --patience; did you mean --train.patience?"),
         (["--train.epoch", "5"], "unknown option --train.epoch; did you mean --train.epochs?"),
         (["--train.epoch=5"], "unknown option --train.epoch; did you mean --train.epochs?"),

@@ -9,7 +9,7 @@ import pytest
 
 from mri_vit import cli
 from mri_vit.cli import install
-from mri_vit.settings.keys import keys
+from mri_vit.settings.file import keys
 
 ASKED = """
 source "$1"; shift

@@ -15,7 +15,7 @@ from made.inputs import STUDY, Desk, sound
 
 from mri_vit.cli import exit_code
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.preflight import check, document
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
@@ -199,7 +199,7 @@ def table_is_read_or_refused(desk: Desk, seeds: Sequence[int], capsys: pytest.Ca
 
         def freeze() -> None:
             with run_folder.claimed(study) as run:
-                frozen.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), run)
+                run_cohort.freeze(study, cohort.read(study.cohort, study.endpoints, study.prepare.needs), run)
 
         if seed % 5 == 0:  # it takes longer than the check
             assert exit_code.of(freeze) in READABLE, (seed, capsys.readouterr().err)

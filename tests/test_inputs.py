@@ -141,7 +141,7 @@ ROWS = [
     Row(65, "a malicious pickle as weights", 6, "weights cannot be read", made.malicious),
     Row(66, "weights cut off", 6, "weights cannot be read", made.weights_cut_off),
     Row(67, "weights of another architecture", 2, r"its model\.dim is 32, the study's 16", made.weights_of_another_network),
-    Row(68, "a run resumed with other settings", 2, "train.rate: .* then, .* now", made.resumed_otherwise),
+    Row(68, "a run resumed with other settings", 2, "train.learning_rate: .* then, .* now", made.resumed_otherwise),
     Row(68, "a run resumed with another table", 2, "p01 was in it.*p00: mgmt was '0', and is '1'", made.resumed_with_others),
     Row(69, "a setting of the wrong type", 2, r"line \d+: .*folds: expected an integer", made.settings("= 2\n[[", '= "!!x"\n[[')),
     Row(69, "a kind of another name", 2, r"line \d+: .*kind: expected 'binary' or", made.settings('"binary"', '"multiclass"')),

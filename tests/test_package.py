@@ -15,7 +15,7 @@ import pytest
 from whole_road import SHRUNKEN, words
 
 import mri_vit
-from mri_vit.settings.demo import study_file
+from mri_vit.settings.file import demo_study_file
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -74,14 +74,14 @@ def test_the_demos_study_file_is_the_packages_own():
 
 def test_the_demo_takes_the_checkouts_study_file_or_writes_its_own_and_leaves_it_as_it_is(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    written = study_file()
+    written = demo_study_file()
     assert written == Path("mri-vit-demo/configs/demo.toml")
     assert written.read_text() == (ROOT / "configs/demo.toml").read_text()
     written.write_text("mine")
-    assert study_file().read_text() == "mine"
+    assert demo_study_file().read_text() == "mine"
     Path("configs").mkdir()
     Path("configs/demo.toml").touch()
-    assert study_file() == Path("configs/demo.toml")
+    assert demo_study_file() == Path("configs/demo.toml")
 
 
 @pytest.fixture(scope="module")

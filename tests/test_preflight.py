@@ -15,8 +15,7 @@ from mri_vit.cli import file_verbs
 from mri_vit.data.cohort import Patient
 from mri_vit.preflight import labels as plausible
 from mri_vit.preflight import needs, scans
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.schema import Comparator, Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Comparator, Endpoint, Study
 
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
@@ -189,8 +188,8 @@ def test_dino_of_a_network_of_volumes_is_counted_by_whole_volumes_and_holds_all_
         figures(pretrain)
         for pretrain in (
             {},
-            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 0},
-            {"method": "dino", "epochs": 4, "batch": 4, "local_crops": 4},
+            {"method": "dino", "epochs": 4, "batch_size": 4, "local_crops": 0},
+            {"method": "dino", "epochs": 4, "batch_size": 4, "local_crops": 4},
         )
     )
     assert none.pretraining_seconds == 0

@@ -13,9 +13,9 @@ from rich.console import Console
 
 from mri_vit import study as stages
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.patient import Excluded
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import front_page, patient_pages, terminal
 from mri_vit.report.schema.metrics import dumps
@@ -36,11 +36,11 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
     study = tiny.model_copy(update={"train": once, "controls": Controls(models=()), "explain": NOBODY})
     add_records(study, [f"p{index:02d}" for index in range(24)])
 
-    def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> preparing.Excluded:
+    def prepare(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
         (folder / "excluded.csv").write_text("patient,file,reason\n")
         return []
 
-    monkeypatch.setattr(preparing, "prepare_cohort", prepare)
+    monkeypatch.setattr(stages, "prepare_cohort", prepare)
     monkeypatch.setattr(front_page, "front_page", lambda *_: "")
     monkeypatch.setattr(patient_pages, "write_patient_pages", lambda *_: None)  # the prepared scans are made up
     monkeypatch.setattr(gallery, "report_figures", lambda *_: [])  # pictures take seconds
@@ -77,7 +77,7 @@ def test_a_run_reads_each_cohort_table_once_makes_folds_twice_and_parses_no_numb
 
     # and what was kept in memory is what a later command reads
     patients = cohort.read(prepared.cohort, prepared.endpoints)
-    assert repr(frozen.included(prepared, prepared.output)) == repr(patients)
+    assert repr(run_cohort.included(prepared, prepared.output)) == repr(patients)
     splits = folds.make(patients, prepared.endpoints, prepared.train, prepared.seed)
     assert folds.load(prepared.output / "folds.json", patients) == splits
     assert dumps(shown[0][0].metrics) == (prepared.output / "report" / "metrics.json").read_text()

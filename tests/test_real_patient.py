@@ -19,8 +19,7 @@ from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study
 from mri_vit.settings.sections import Explain
 
 pytestmark = pytest.mark.long(16)

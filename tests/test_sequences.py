@@ -14,10 +14,10 @@ import pytest
 from whole_road import SHRUNKEN, every_verb, hurry, mri_vit
 
 from mri_vit import load_run, read_cohort
-from mri_vit.data import frozen, tokens
+from mri_vit.data import run_cohort, tokens
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.model import network
-from mri_vit.predictors.intensity import STATISTICS, intensity_table
+from mri_vit.predictors.patient_tables import STATISTICS, intensity_table
 from mri_vit.prepare.prepared import freeze_patients
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
@@ -100,7 +100,7 @@ def test_a_study_of_t1_and_flair_goes_through_every_verb(road: Path):
 
 def test_the_intensity_control_has_columns_of_the_two_sequences(road: Path):
     past = study_file.load(road / "run" / "study.toml")
-    found = intensity_table(frozen.included(past, road / "run")[:2], past)
+    found = intensity_table(run_cohort.included(past, road / "run")[:2], past)
     assert list(found) == [f"{region}{name}_{figure}" for region in ("", "tumour_") for name in TWO for figure in STATISTICS]
     assert np.isfinite(found.to_numpy()).all()
 
@@ -165,4 +165,4 @@ def test_patients_prepared_with_other_sequences_or_another_reference_are_not_tra
         past = study_file.load(road / "run" / "study.toml")
         study = Study.model_validate(past.model_dump() | {"model": {}} | changed)
         with pytest.raises(UsageError, match="was prepared with other settings"):
-            freeze_patients(study, frozen.included(past, road / "run"), tmp_path)
+            freeze_patients(study, run_cohort.included(past, road / "run"), tmp_path)

@@ -12,7 +12,7 @@ from whole_road import mri_vit
 
 from mri_vit import status
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.errors import UsageError
 from mri_vit.run import executors, files, jobs
 from mri_vit.run import folder as run_folder
@@ -34,7 +34,7 @@ def study(tiny: Study) -> Study:
 def run(study: Study) -> Path:
     """A run whose patients are prepared but for the last four, one of whom is excluded; its folds are made."""
     with run_folder.claimed(study) as run:
-        patients = frozen.freeze(study, cohort.of_study(study), run)
+        patients = run_cohort.freeze(study, cohort.of_study(study), run)
         for number, patient in enumerate(patients[:20]):
             file = study.prepared / patient.id / files.PATIENT
             file.touch()

@@ -13,8 +13,8 @@ from made.study import worked_here
 from matplotlib.figure import Figure
 
 from mri_vit import cli, style
-from mri_vit.explain.inspection import features, landscape
-from mri_vit.explain.inspection.features import maximise
+from mri_vit.explain.inspection import learned
+from mri_vit.explain.inspection.learned import maximise
 from mri_vit.settings.schema import CHANNELS
 
 FILES = (*CHANNELS, "tumour_mask")
@@ -28,12 +28,12 @@ SHRUNKEN: dict[str, object] = {  # what makes any study small: the one set of ov
     "model.heads": 2,
     "model.mlp": 32,
     "pretrain.epochs": 1,
-    "pretrain.batch": 4,
+    "pretrain.batch_size": 4,
     "train.folds": 2,
     "train.repeats": 1,
     "train.epochs": 2,
-    "train.tune_every": 1,
-    "train.batch": 4,
+    "train.val_every": 1,
+    "train.batch_size": 4,
     "train.token_budget": 16,
     "train.threads": 1,
     "prepare.workers": 2,
@@ -54,8 +54,8 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     """Spare what no option changes and most of the time goes to: pictures are blank, and `inspect` takes few steps and points."""
     blank = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
     patch.setattr(style, "to_bytes", lambda figure, kind: blank[kind])
-    patch.setattr(features, "maximise", partial(maximise, steps=4))
-    patch.setattr(landscape, "POINTS", 3)
+    patch.setattr(learned, "maximise", partial(maximise, steps=4))
+    patch.setattr(learned, "POINTS", 3)
 
 
 def words(overrides: Mapping[str, object]) -> list[str]:

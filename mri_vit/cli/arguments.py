@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.settings.keys import Key, keys, sections
+from mri_vit.settings.file import Key, keys, study_sections
 
 if TYPE_CHECKING:
     from cyclopts.help import HelpEntry, HelpPanel
@@ -30,7 +30,7 @@ def overrides() -> Any:
     """A TypedDict with an option for each dotted key; keys that are not given are absent, so the file's values stay."""
     groups = {
         name: Group.create_ordered(f"[{name}] {about}" if name else about, help_formatter=HelpLayout())
-        for name, about in sections().items()
+        for name, about in study_sections().items()
     }
     each = {key.name: Annotated[str, _option(key, groups[key.section])] for key in keys()}
     return TypedDict("Overrides", each, total=False)  # type: ignore[misc]  # the schema knows the keys

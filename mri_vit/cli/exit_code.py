@@ -16,7 +16,7 @@ from cyclopts import App, CycloptsError, MissingArgumentError, UnknownCommandErr
 from mri_vit.errors import JobsLeft, MriVitError, UsageError
 from mri_vit.run.resource import lack
 from mri_vit.run.screen import printable
-from mri_vit.settings.keys import keys, question, sections
+from mri_vit.settings.file import did_you_mean, keys, present_name, study_sections
 from mri_vit.settings.source import unusable_name
 
 
@@ -81,11 +81,13 @@ def _unknown_option(error: UnknownOptionError) -> str:
     unknown = (error.token.keyword or error.token.value).partition("=")[0]
     known = [name for argument in error.argument_collection for name in argument.names]
     name = unknown.lstrip("-")
-    if name in sections() and any(option.startswith(f"--{name}.") for option in known):
+    if new := present_name(name.replace("-", "_")):
+        return f"unknown option {unknown}: {name} is now {new}"
+    if name in study_sections() and any(option.startswith(f"--{name}.") for option in known):
         return f"unknown option {unknown}: {name} is a section of the study file; `mri-vit settings {name}` lists its keys"
     if name in {key.name for key in keys()} and f"--{name}" not in known:
         return f"unknown option {unknown}: `{_verb(error)}` does not accept keys of the study file"
-    return f"unknown option {unknown}; {question(unknown, [*known, '--help'], f'{_help(error)} lists all')}"
+    return f"unknown option {unknown}; {did_you_mean(unknown, [*known, '--help'], f'{_help(error)} lists all')}"
 
 
 def _unknown_verb(error: UnknownCommandError) -> str:
@@ -93,8 +95,8 @@ def _unknown_verb(error: UnknownCommandError) -> str:
     known = list(error.app or ())  # verbs, and options that stand alone such as --help
     if word.startswith("-"):
         options = [name for name in known if name.startswith("--")]
-        return f"expected a verb before {word}; {question(word, options, f'{_help(error)} lists all')}"
-    return f"unknown verb {word}; {question(word, known, f'{_help(error)} lists all')}"
+        return f"expected a verb before {word}; {did_you_mean(word, options, f'{_help(error)} lists all')}"
+    return f"unknown verb {word}; {did_you_mean(word, known, f'{_help(error)} lists all')}"
 
 
 def _too_many(error: UnusedCliTokensError) -> str:

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from mri_vit.cli.arguments import Output
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import Key, keys, question, sections
+from mri_vit.settings.file import Key, did_you_mean, keys, present_name, study_sections
 from mri_vit.settings.recipe import Comparator
+from mri_vit.settings.schema import Endpoint
 
 imports = App(
     name="import", help="Make a cohort table from a published data set, DICOM files or a folder, with the source of every label."
@@ -176,15 +176,22 @@ def find_keys(name: str = "") -> list[Key]:
         if not wanted
         else [key for key in known if key.section == wanted] or [key for key in known if f".{key.name}".endswith(f".{wanted}")]
     )
+    if new := present_name(wanted):
+        raise UsageError(f"unknown key {name}: it is now {new}")
     if not matching:
-        answer = question(wanted, [*filter(None, section_titles()), *(key.name for key in known)], "`mri-vit settings` lists all")
+        answer = did_you_mean(
+            wanted, [*filter(None, section_titles()), *(key.name for key in known)], "`mri-vit settings` lists all"
+        )
         raise UsageError(f"unknown key {name}; {answer}")
     return matching
 
 
 def section_titles() -> dict[str, str]:
     """The title of each section and list, by name."""
-    return {**sections(), **{name: (section.__doc__ or "").partition("\n")[0].rstrip(".") for name, section in LISTS.items()}}
+    return {
+        **study_sections(),
+        **{name: (section.__doc__ or "").partition("\n")[0].rstrip(".") for name, section in LISTS.items()},
+    }
 
 
 def key_lines(listed: Sequence[Key]) -> Iterator[str]:

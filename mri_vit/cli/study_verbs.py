@@ -30,9 +30,9 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     from rich.console import Console
 
     from mri_vit.run.screen import say, waiting
-    from mri_vit.settings.demo import study_file
+    from mri_vit.settings.file import demo_study_file
 
-    study, console = study or study_file(), Console()
+    study, console = study or demo_study_file(), Console()
     settings = loaded(study, overrides)  # before what takes longer to import
     from mri_vit.study import run
     from mri_vit.synthetic import cohort
@@ -113,11 +113,11 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
     """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
     from mri_vit import study as stages
-    from mri_vit.data import cohort, frozen
+    from mri_vit.data import cohort, run_cohort
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
-        patients = frozen.freeze(settings, cohort.of_study(settings), folder)
+        patients = run_cohort.freeze(settings, cohort.of_study(settings), folder)
         yield stages.prepare_and_check(settings, patients, folder, console)
 
 
@@ -143,7 +143,7 @@ def run(study: StudyFile, *, detach: bool = False, **overrides: Overrides) -> in
 
     settings = loaded(study, overrides)  # before torch, which takes seconds to import
     if detach:
-        from mri_vit.run.processes import detached
+        from mri_vit.run.jobs import detached
         from mri_vit.run.screen import say
 
         process = detached(["run", str(study), *(f"--{key}={value}" for key, value in overrides.items())], settings.output)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.predictors import radiomics
+from mri_vit.predictors import patient_tables
 from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings import source
@@ -26,12 +26,12 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     if study.controls.slices and (wrong := source.fault(study.controls.slices)):
         raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
     if study.controls.radiomics:
-        radiomics.installed()
+        patient_tables.installed()
     refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
 
+    from mri_vit.model.checkpoint import read_2d
     from mri_vit.model.network import Network  # imports torch
-    from mri_vit.model.vit2d import read_2d
     from mri_vit.model.weights import fill, licence_of
     from mri_vit.predictors.slices import encoder_2d
     from mri_vit.train.guide import refuse_unguided
@@ -41,7 +41,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             refuse_label_exposed(of, patients)
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
-            if of.train.guided:
+            if of.train.uses_tumour_masks:
                 refuse_unguided(net, patients, of)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)

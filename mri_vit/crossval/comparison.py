@@ -15,16 +15,15 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.leakage import LEAST_PATIENTS_OF_A_SITE, SITE_PROBE_COLUMNS, probe, sites, suspicious
 from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
 from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
-from mri_vit.data import predictions, sheet, synthetic
+from mri_vit.data import predictions, run_cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import slices
-from mri_vit.predictors.intensity import described, intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
-from mri_vit.predictors.radiomics import radiomics_table
-from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart, volume_table
+from mri_vit.predictors.patient_tables import described, intensity_table, radiomics_table, volume_table
+from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import (
@@ -62,7 +61,11 @@ def run(
         tell(remark)
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
-    notes = {"transductive": _transductive(study, patients, folder)} | _collapsed(encoders) | synthetic.note(patients, study)
+    notes = (
+        {"transductive": _transductive(study, patients, folder)}
+        | _collapsed(encoders)
+        | run_cohort.synthetic_note(patients, study)
+    )
     fused, of_fusion = _fused(study, patients, splits, folder)
     covariates, of_controls = _covariates(study, patients)
     notes |= {f"{CLINICAL}_remarks": "; ".join(odd)} if odd else {}

@@ -17,8 +17,7 @@ from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Train
+from mri_vit.settings.schema import Endpoint, Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
 FEWEST_FOLDS = 2  # of a cross-validation

@@ -18,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc, within_fold_c
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 SITE_PROBE_COLUMNS = ["patient", "repeat", "fold", "site", "predicted"]
 LEAST_PATIENTS_OF_A_SITE = 2  # patients of a site; of one alone nothing can be learned and tested

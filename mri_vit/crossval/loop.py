@@ -22,10 +22,9 @@ from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
 from mri_vit.run import files, integrity
+from mri_vit.run.atomic import file_lock
 from mri_vit.run.folder import environment, remember
-from mri_vit.run.ownership import file_lock
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in a folder
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
@@ -146,7 +145,7 @@ def parts(
     """(train, tune, test) of the fold whose test visits are `ids`."""
     held_out = set(ids)
     rest = [p for p in patients if p.id not in held_out]
-    train, tune = tuning_split(rest, study.endpoints, study.train.tune_fraction, seed)
+    train, tune = tuning_split(rest, study.endpoints, study.train.val_fraction, seed)
     return train, tune, [p for p in patients if p.id in held_out]
 
 

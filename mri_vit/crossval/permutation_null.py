@@ -26,8 +26,7 @@ from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import count_from, in_line
 from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import NOTHING, Apart, scaling, varies
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 BLOCK = 200  # draws at a time
 # Besag & Clifford 1991, doi:10.1093/biomet/78.2.301: at the 20th draw that reaches the observed value, p = 20 / draws has a

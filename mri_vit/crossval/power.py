@@ -13,7 +13,7 @@ import numpy as np
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics.within_fold import inflation, least_above_chance, within_fold_auc, within_fold_c
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 SYMBOL = {"binary": "AUC", "survival": "C"}
 PUBLISHED = {  # by kind, about the best that models of images alone reach

@@ -16,7 +16,7 @@ from mri_vit.predictors.network import PRETRAINED
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, starting_from
 from mri_vit.run import files
-from mri_vit.run.ownership import file_lock
+from mri_vit.run.atomic import file_lock
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report

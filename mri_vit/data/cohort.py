@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mri_vit.data import sheet
+from mri_vit.data.columns import MISSING, nearest
 from mri_vit.data.sheet import Fault, Row
-from mri_vit.data.spellings import MISSING, nearest
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import CHANNELS
+from mri_vit.settings.recipe import CHANNELS
+from mri_vit.settings.schema import Endpoint, Study
 
 PATIENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # safe as a folder name everywhere
 SESSION = re.compile(r"|(?=.*[A-Za-z0-9])[A-Za-z0-9._-]{1,63}")  # likewise, behind the patient's id; "" for an only visit

@@ -1,27 +1,32 @@
-"""Columns: a column's cells go in; whether they are numbers or a category, and what in them is odd, come out.
+"""Columns: what a column of a table, or a patient, is called and what a column holds.
+
+Others' names of columns and patients go in, ours come out; a column's cells go in, whether they are numbers or a category, and
+what in them is odd, come out.
 
 A number stands in one notation throughout its column: with a point, with a decimal comma, or as an age of DICOM (`061Y`). A value
-that cannot be (an age of -1 or 999) or that is a code far from all others (999 among weights) counts as unknown.
+that cannot be (an age of -1 or 999) or that is a code far from all others (999 among weights) counts as unknown. Ids that differ
+only in form are one patient's: a spreadsheet writes 00012 as 12, pandas as 12.0, 100000 may stand as 1E+05, BIDS writes sub-01.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Literal
 
-from mri_vit.data import spellings
-from mri_vit.data.spellings import MISSING
-
-LARGEST = 1e100  # its square, which a variance takes, is still a number
-MOST_LEVELS = 10  # a column of more different words is a name or a note, not a category
-MOST_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
-NEARLY = 0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
-FEWEST_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
+MAX_NUMBER = 1e100  # its square, which a variance takes, is still a number
+MAX_LEVELS = 10  # a column of more different words is a name or a note, not a category
+MAX_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
+NUMERIC_SHARE = (
+    0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
+)
+MIN_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
 PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
 COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
@@ -42,8 +47,11 @@ NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pa
 IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|nummer|accession|record|case|fall|code|key)(?![a-z])")
 DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
-REPEATED = 0.02  # of the numbers in a row, that may stand twice by a slip
-STEADY, SHUFFLED = 0.5, 0.8  # share of its span that a running number fills, in the rows' order and in any: rows are left out
+REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
+SORTED_FILL, SHUFFLED_FILL = (
+    0.5,
+    0.8,
+)  # share of its span that a running number fills, in the rows' order and in any: rows are left out
 
 
 @dataclass(frozen=True)
@@ -76,10 +84,7 @@ def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
 
 def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
     """What a column holds.
-
-    Parameters
-    ----------
-    cells, subjects : of each visit, in the table's order, its cell and its patient.
+    `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
     if NAMELESS.fullmatch(name):
         return Contents(None, "it has no name")
@@ -94,22 +99,22 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
     if not odd:
         return _of_numbers(name, cells, [value for value in values if value is not None], subjects)
     plain, like = 1 - len(odd) / len(there), sum(bool(LIKE_NUMBER.fullmatch(cells[row])) for row in there) / len(there)
-    measured = (plain >= NEARLY and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MOST_GRADES
-    if max(plain, like) >= NEARLY and (measured or len(words) > MOST_LEVELS or 2 * len(words) > len(there)):
+    measured = (plain >= NUMERIC_SHARE and _limits(name)[2]) or len(words) - len({cells[row] for row in odd}) > MAX_GRADES
+    if max(plain, like) >= NUMERIC_SHARE and (measured or len(words) > MAX_LEVELS or 2 * len(words) > len(there)):
         why = f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}"
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read"
         return Contents(None, why, f"{remark}; expected numbers with a point, without a unit, or empty cells", tuple(odd))
-    named = len(words) > MOST_LEVELS or (len(there) >= FEWEST_ROWS and len(words) == len(there))
+    named = len(words) > MAX_LEVELS or (len(there) >= MIN_ROWS and len(words) == len(there))
     if named and _limits(name)[2]:  # an age that a spreadsheet shows as a date
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}), so that the column is not read; expected numbers"
         return Contents(None, f"{_counted(odd, there)} not numbers, such as {cells[odd[0]]!r}", remark, tuple(odd))
-    if len(words) > MOST_LEVELS:
+    if len(words) > MAX_LEVELS:
         return Contents(None, f"{len(words)} different words, as of names or notes")
     if named:
         return Contents(None, "each of its words stands once, as ids do")
     if len(words) == 1:
         return Contents(None, f"every filled cell is {words.pop()!r}")
-    if plain >= NEARLY:
+    if plain >= NUMERIC_SHARE:
         remark = f"{_counted(odd, there)} not numbers ({_examples(cells, odd)}); its {len(words)} values are read as a category"
         return Contents("category", "", remark, tuple(odd))
     return Contents("category")
@@ -125,7 +130,7 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return Contents(None, why, remark, rows)
     if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
-    if not remark and len(known) >= FEWEST_ROWS and len(set(known)) == len(known) and _long(known):
+    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and _long(known):
         remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
     return Contents("number", "", remark, rows)
 
@@ -154,7 +159,7 @@ def _remarked(name: str, cells: Sequence[str], values: Sequence[float]) -> tuple
         code = f"{_counted(rows, there)} {cells[rows[0]]}, the only negative value, and read as that number"
         return f"{code}; leave the cell empty if it means unknown", rows
     rows = tuple(row for row in there if "," in cells[row])
-    if 0 < len(rows) < NEARLY * len(there):
+    if 0 < len(rows) < NUMERIC_SHARE * len(there):
         return f"{_counted(rows, there)} written with a comma ({_examples(cells, rows)}), which is read as a point", rows
     return "", ()
 
@@ -187,7 +192,7 @@ def dicom_age(cell: str) -> float | None:
 
 def is_age(name: str) -> bool:
     """Whether a column is an age in years by its name."""
-    return (spellings.our_column(name) == "age" or AGE.search(name) is not None) and not OTHER_UNIT.search(name)
+    return (our_column(name) == "age" or AGE.search(name) is not None) and not OTHER_UNIT.search(name)
 
 
 def _limits(name: str) -> tuple[float, float, str]:
@@ -214,7 +219,7 @@ def _unknown(name: str, values: Sequence[float]) -> set[float]:
     if len(others) > 1:
         width = max(others) - min(others)
         apart |= {code for code in distinct & set(CODES) if not min(others) - width <= code <= max(others) + width}
-    return (apart | _only_negative(list(distinct - apart)) if len(others) > MOST_LEVELS else apart) & distinct
+    return (apart | _only_negative(list(distinct - apart)) if len(others) > MAX_LEVELS else apart) & distinct
 
 
 def _only_negative(values: Sequence[float]) -> set[float]:
@@ -228,7 +233,7 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
     known = [(who, value, cell) for who, value, cell in zip(subjects, values, cells, strict=True) if not math.isnan(value)]
     once = list(dict.fromkeys(known))  # all visits of a patient may have the patient's number
     own = [value for _, value, _ in (once if len({who for who, *_ in once}) == len(once) else known)]
-    if len(own) < FEWEST_ROWS or any(value % 1 for value in own):
+    if len(own) < MIN_ROWS or any(value % 1 for value in own):
         return ""
     if not _limits(name)[2] and (counted := _counts_on(own)):
         return counted
@@ -236,11 +241,11 @@ def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return ""
     if not _limits(name)[2] or min(own) in (0, 1):  # sorted by age, a table of few rows may have all ages of a range
         steady = own in (sorted(own), sorted(own, reverse=True))
-        if len(own) >= (STEADY if steady else SHUFFLED) * (max(own) - min(own) + 1):
+        if len(own) >= (SORTED_FILL if steady else SHUFFLED_FILL) * (max(own) - min(own) + 1):
             return f"it numbers the rows, {min(own):g} to {max(own):g}"
     if any(re.fullmatch("0[0-9]+", cell) for *_, cell in known):
         return "each number stands once, with leading zeros, as ids do"
-    if IDENTIFIER.search(name) or spellings.our_column(name) in ("patient", "session"):
+    if IDENTIFIER.search(name) or our_column(name) in ("patient", "session"):
         return "each number stands once, under the name of an id"
     return ""
 
@@ -251,9 +256,9 @@ def _counts_on(own: Sequence[float]) -> str:
     ((usual, _),) = Counter(steps).most_common(1)
     slips = [at for at, step in enumerate(steps, start=1) if step != usual]
     blocks = [after - before for before, after in pairwise([0, *slips])]  # the last may be short
-    if usual and len(slips) <= REPEATED * len(own):
+    if usual and len(slips) <= REPEAT_TOL * len(own):
         return f"it numbers the rows from {own[0]:g} in steps of {usual:g}"
-    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= MOST_LEVELS:  # shorter ones may be a grade
+    if usual and all(own[at] == own[0] for at in slips) and min(blocks) >= MAX_LEVELS:  # shorter ones may be a grade
         return f"it numbers the rows from {own[0]:g} on, again and again"
     return ""
 
@@ -266,3 +271,167 @@ def _examples(cells: Sequence[str], rows: Sequence[int]) -> str:
     """The first different cells of these rows."""
     different = list(dict.fromkeys(cells[row] for row in rows))
     return ", ".join(map(repr, different[:3])) + ", …" * (len(different) > 3)
+
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "patient": (
+        *("patientid", "patientname", "pid", "subject", "subjectid", "participantid", "participant", "id", "case", "caseid"),
+        *("brats21id", "brats2021id", "brats20id", "brats2020id", "bratsid", "bratssubjectid"),
+    ),
+    "session": ("sessionid", "ses", "visit", "visitid", "timepoint"),
+    "t1": ("t1w", "t1n", "t1pre", "t1native", "nativet1"),
+    "t1ce": ("t1c", "t1gd", "t1gad", "t1post", "t1wce", "t1wgd", "t1contrast", "cet1", "ct1", "t1km", "t1cegd"),
+    "t2": ("t2w",),
+    "flair": ("t2f", "t2flair", "fl", "flairw"),
+    "brain_mask": ("brainmask", "brainsegmentation"),
+    "tumour_mask": ("tumourmask", "tumormask", "tumorsegmentation", "tumoursegmentation", "seg", "segm", "segmentation"),
+    "site": ("centre", "center", "hospital", "institution", "institute", "clinic"),
+    "age": ("ageyears", "ageatmri", "ageatscan", "ageatscanyears", "ageatdiagnosis"),
+    "sex": ("gender", "sexatbirth"),
+    "mgmt": ("mgmtstatus", "mgmtvalue", "mgmtmethylation", "mgmtpromoter", "mgmtpromoterstatus", "mgmtmethylationstatus"),
+    "pten": ("ptenmutation", "ptenstatus"),
+    "tertp": ("tertpromoter", "tertpromotermutation", "tertpromoterstatus", "tertpstatus"),
+    "idh": ("idhstatus", "idhmutation"),
+    "os_days": (
+        *("osmonths", "osweeks", "survivaldays", "survivalmonths", "survivalweeks", "daystodeathorlastfollowup"),
+        *("overallsurvivaldays", "overallsurvivalmonths", "overallsurvivalweeks", "os", "overallsurvival", "survival"),
+    ),
+    "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
+}
+
+MISSING = {
+    "",
+    "na",
+    "n/a",
+    "nan",
+    "none",
+    "not available",
+    "not applicable",
+    "not reported",
+    "unknown",
+    "--",
+}  # how public tables write a missing value
+
+
+def key(name: str) -> str:
+    """A name without case, spaces and signs: `T1-Gd` is t1gd."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+OURS = {spelling: column for column, others in ALIASES.items() for spelling in (key(column), *others)}
+
+
+def our_column(name: str) -> str | None:
+    """The column of a cohort table that a name stands for, whatever its case and signs; None where it stands for none."""
+    return OURS.get(key(name))
+
+
+def suggestion(name: str) -> str | None:
+    """The column that a name may mean although it is none of its known spellings; None where none is like it."""
+    like = difflib.get_close_matches(key(name), OURS, n=1, cutoff=0.75)
+    return OURS[like[0]] if like else None
+
+
+def nearest(column: str, header: Sequence[str]) -> str:
+    """The name in a header that is meant by `column` in another spelling, or else the one that looks most like it."""
+    meant = [name for name in header if our_column(name) == column]
+    return meant[0] if meant else difflib.get_close_matches(column, header, n=1, cutoff=0.0)[0]
+
+
+NOTATION = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
+MAX_ID_DIGITS = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
+Form = tuple[str, ...]
+
+
+def form(name: str) -> Form:
+    """Letters and digits of an id in runs, without case, leading zeros and signs: `P-001` and `p1` are ("p", "1")."""
+    return tuple(run.lstrip("0") or "0" if run.isdecimal() else run for run in _runs(name))
+
+
+def _runs(name: str) -> list[str]:
+    """The runs of letters and of digits in an id, in small letters; a number's notation is written out."""
+    text = unicodedata.normalize("NFKC", name).casefold().strip()
+    if NOTATION.fullmatch(text):
+        text = f"{float(text):.0f}"
+    return re.findall(r"\d+|[^\W\d_]+", text)
+
+
+def alike(ids: Iterable[str]) -> list[list[str]]:
+    """Groups of ids of one form: `1`, `001` and `0001`."""
+    groups: dict[Form, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(ids):
+        groups[form(name)].append(name)
+    return [names for names in groups.values() if len(names) > 1]
+
+
+def counterparts(names: Iterable[str], others: Collection[str]) -> dict[str, list[str]]:
+    """For each name that is not among the others those of them that differ only in form; names without any are left out.
+
+    A number alone is also the same number behind letters, `1` and `sub-01`, as long as these are one word.
+    """
+    of_form: dict[Form, list[str]] = defaultdict(list)
+    for other in others:
+        own = form(other)
+        for key in dict.fromkeys((own, _number_behind_letters(own))):
+            of_form[key].append(other)
+    pairs: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if name in others or not (own := form(name)):
+            continue
+        of_name = of_form[own] if own[0].isdecimal() else [o for o in of_form[own] if form(o) == own]
+        bare = _number_behind_letters(own)
+        like = [*of_name, *(o for o in of_form[bare] if bare != own and form(o) == bare)]
+        if like:
+            pairs[name] = list(dict.fromkeys(like))
+    return pairs
+
+
+def _number_behind_letters(own: Form) -> Form:
+    """The form without the word that it starts with; itself where it does not, or where nothing else is there."""
+    return own[1:] if len(own) > 1 and not own[0].isdecimal() and own[1].isdecimal() else own
+
+
+def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) -> dict[str, str]:
+    """The pairs in which each is the only counterpart of the other; a counterpart that is itself among `names` is taken.
+    `names`: all ids of the one side.
+    `pairs`: as `counterparts` gives them.
+    """
+    claimed: dict[str, list[str]] = defaultdict(list)
+    for name, others in pairs.items():
+        for other in others:
+            claimed[other].append(name)
+    return {
+        name: other
+        for name, (other, *more) in ((name, list(others)) for name, others in pairs.items())
+        if not more and claimed[other] == [name] and other not in names
+    }
+
+
+def id_spellings(name: str) -> list[str]:
+    """Forms in which an id may stand elsewhere, for a side that is known by hashes alone: with other zeros, case and signs."""
+    own = tuple(_runs(name))
+    prefixed = dict.fromkeys((own, _number_behind_letters(own), *([("sub", *own)] if own and own[0].isdecimal() else [])))
+    made: dict[str, None] = {}
+    for parts, sign, width in product(prefixed, ("", "-", "_", ".", " "), range(1, MAX_ID_DIGITS + 1)):
+        filled = [(run.lstrip("0") or "0").zfill(width) if run.isdecimal() else run for run in parts]
+        for runs in (filled, [*parts[:-1], *filled[-1:]]):
+            made |= dict.fromkeys(case(sign.join(runs)) for case in (str.lower, str.upper, str.capitalize))
+    return [spelling for spelling in made if spelling != name]
+
+
+def hint(name: str, other: str) -> str:
+    """What may have become of an id that is spelled otherwise elsewhere, as a question."""
+    if name.casefold() == other.casefold():
+        return "another case?"
+    if any(NOTATION.fullmatch(each) for each in (name, other)):
+        return "a number's notation, or zeros lost?"
+    without = [re.sub(r"(?<!\d)0+(?=\d)", "", each) for each in (name, other)]
+    zeros = "zeros lost" if sum(map(len, without)) < len(name) + len(other) else ""
+    prefix = "a prefix" if len(form(name)) != len(form(other)) else ""
+    return f"{' and '.join(filter(None, (prefix, zeros))) or 'other signs'}?"
+
+
+def elsewhere(name: str, others: Collection[str]) -> str:
+    """What to say behind an id that is not among others, where one of them differs only in form; else nothing."""
+    like = counterparts([name], others).get(name)
+    return f"; {like[0]!r} is: {hint(name, like[0])}" if like else ""

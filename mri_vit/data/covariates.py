@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.columns import LARGEST, Contents, contents, filled, is_age, numbers
+from mri_vit.data.columns import MAX_NUMBER, Contents, contents, filled, is_age, numbers
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 MOST_NAMED = 5  # patients in a sentence
 ORIGIN = (
@@ -212,7 +211,7 @@ def clinical_table(patients: Sequence[Patient], columns: Sequence[str]) -> pd.Da
 def _refuse_endless(name: str, values: Sequence[float] | None, patients: Sequence[Patient]) -> None:
     """Raise UsageError that names the patient whose number is too large to compute with."""
     for patient, value in zip(patients, values or [0.0] * len(patients), strict=True):
-        if abs(value) > LARGEST:
+        if abs(value) > MAX_NUMBER:
             raise UsageError(f"patient {patient.id}, column {name}: {_cell(patient, name)!r}; expected a number, or nothing")
 
 

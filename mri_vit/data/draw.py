@@ -115,10 +115,10 @@ def drawn(
 def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     """One patient perhaps moved and mirrored, each scan with a random gain and shift, and perhaps some scans emptied."""
     settings, channels = study.train, draw.gain.shape[2]
-    mirrored = bool(random.random() < 0.5) and settings.mirror
-    gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity * random.standard_normal((2, channels))
+    mirrored = bool(random.random() < 0.5) and settings.flip_lr
+    gain, shift = np.array([1.0, 0.0])[:, None] + settings.intensity_jitter * random.standard_normal((2, channels))
     left = kept_scans(channels, settings.modality_dropout, random)
-    reach = math.floor(settings.move_mm / study.grid.spacing_mm + 1e-6)  # 0.3 mm by 0.1 mm are three voxels
+    reach = math.floor(settings.translation_mm / study.grid.spacing_mm + 1e-6)  # 0.3 mm by 0.1 mm are three voxels
     moved = random.integers(-reach, reach + 1, 3) if reach else np.zeros(3, np.int64)
     return replace(
         draw,

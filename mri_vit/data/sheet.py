@@ -1,7 +1,7 @@
 """Sheet: a table that somebody else made goes in; its columns, its rows as text, and every fault of its cells come out.
 
-It may be an Excel workbook, or CSV, TSV or with semicolons, in UTF-8 or UTF-16, with any line ends. Tables of ours are written
-here too, so that no spreadsheet takes text in them for a formula.
+It may be an Excel workbook (known by its content; openpyxl, which reads it, is an extra), or CSV, TSV or with semicolons, in
+UTF-8 or UTF-16, with any line ends. Tables of ours are written here too, so that no spreadsheet takes text in them for a formula.
 """
 
 from __future__ import annotations
@@ -9,18 +9,19 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
-from mri_vit.data import workbook
-from mri_vit.data.workbook import Lines
 from mri_vit.errors import UsageError
 from mri_vit.settings import source
 
-MOST_SAID = 20  # faults in the message of an error; `mri-vit check` lists all
+SHOWN_FAULTS = 20  # faults in the message of an error; `mri-vit check` lists all
 SEPARATORS = ",;\t|"
 # A first line that names the separator to Excel, and empty cells behind it where a spreadsheet saved that line again as a row.
 SEPARATOR_LINE = re.compile(r'(?i)"?sep=(.)"?([,;\t|]*)\r?\n')
@@ -65,7 +66,7 @@ class Sheet:
 def refuse(path: Path, faults: Sequence[Fault]) -> None:
     """Raise UsageError that names the faults, where there are any."""
     if faults:
-        said = [fault.sentence(path) for fault in faults[:MOST_SAID]]
+        said = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
         more = len(faults) - len(said)
         raise UsageError("\n".join(said + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
 
@@ -127,8 +128,8 @@ def examine(path: Path) -> Sheet:
 def _lines(path: Path) -> tuple[Lines, bool]:
     """A table's lines, and whether commas part their cells."""
     raw = _bytes(path)
-    if workbook.kind(raw) == workbook.EXCEL:
-        return workbook.read(path, raw), False
+    if file_kind(raw) == EXCEL:
+        return read_workbook(path, raw), False
     text, separator, before = _text(path, raw)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
     return Lines([(reader.line_num + before, cells) for cells in _cells(reader, path, before)]), separator == ","
@@ -217,8 +218,8 @@ def _bytes(path: Path) -> bytes:
 
 def _text(path: Path, raw: bytes) -> tuple[str, str, int]:
     """The text of a table, what parts its cells, and how many lines before it said so and are left out (1 or 0)."""
-    if what := workbook.kind(raw):
-        raise UsageError(f"{path}: {what}; {workbook.SAVE}")
+    if what := file_kind(raw):
+        raise UsageError(f"{path}: {what}; {SAVE}")
     try:
         return _parted(raw.decode(_encoding(raw)))
     except UnicodeDecodeError as error:
@@ -242,3 +243,187 @@ def _cells(reader: Any, path: Path, before: int) -> Iterator[list[str]]:
         raise UsageError(
             f"{path}, line {reader.line_num + before + 1}: not CSV: {error}; look for a quotation mark without its pair"
         ) from None
+
+
+EXCEL = "an Excel workbook (.xlsx)"
+SAVE = "save it as CSV UTF-8"
+MAGIC_BYTES = {  # of files that are no text
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an Excel workbook of the kind before 2007 (.xls), or one with a password",
+    b"\x1f\x8b": "compressed with gzip",
+    b"%PDF": "a PDF document",
+    b"PAR1": "a Parquet table",
+    b"$FL": "a table of SPSS (.sav)",
+    b"<stata_dta>": "a table of Stata (.dta)",
+}
+UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
+HEAD_BYTES = 512  # of a file: enough for the first tag of a page
+ARCHIVE_KINDS = {  # files in a zip archive by which it is known
+    "xl/workbook.xml": EXCEL,
+    "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
+    "content.xml": "an OpenDocument spreadsheet (.ods)",
+    "Index/Document.iwa": "a Numbers document",
+}
+MAX_UNPACKED_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
+DIGITS = 15  # that Excel keeps of a number
+SHOWN_ROWS = 5  # rows that a note names
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A sheet's lines, each with its row number; faults as (what, row, index of the cell); what a reader should know; and where
+    a workbook has dates, by row and index.
+    """
+
+    lines: list[tuple[int, list[str]]]
+    faults: list[tuple[str, int, int]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    dates: set[tuple[int, int]] = field(default_factory=set)
+
+
+def file_kind(raw: bytes) -> str:
+    """What a file is that is no text, by its content; "" for any other."""
+    if raw[:4] == b"PK\x03\x04":
+        try:
+            names = set(zipfile.ZipFile(io.BytesIO(raw)).namelist())
+        except zipfile.BadZipFile:
+            return "a damaged zip archive or workbook"
+        return next((what for name, what in ARCHIVE_KINDS.items() if name in names), "a zip archive")
+    if UTF_32.match(raw):
+        return "text in UTF-32"
+    if MARKUP.match(raw[:HEAD_BYTES].replace(b"\0", b"")):  # of UTF-16 too
+        return "a page of HTML or XML, whatever its ending"
+    return next((what for start, what in MAGIC_BYTES.items() if raw.startswith(start)), "")
+
+
+def read_workbook(path: Path, raw: bytes) -> Lines:
+    """The lines of a workbook's one sheet that has cells. Raises UsageError where there is no such sheet, or no openpyxl."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise UsageError(f"{path}: this is an Excel workbook: {SAVE}, or install mri_vit[excel]") from None
+    archive = zipfile.ZipFile(io.BytesIO(raw))
+    size = sum(part.file_size for part in archive.infolist())
+    if size > MAX_UNPACKED_BYTES:
+        raise UsageError(
+            f"{path}: an Excel workbook that unpacks to {size:,} bytes; more than {MAX_UNPACKED_BYTES:,} is refused; {SAVE}"
+        )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of styles and validations that openpyxl does not keep
+            book = openpyxl.load_workbook(io.BytesIO(raw), data_only=True)
+            sheet = _only_sheet(path, book)
+            computed = any(b"<f" in archive.read(name) for name in archive.namelist() if name.startswith("xl/worksheets/"))
+            formulas = openpyxl.load_workbook(io.BytesIO(raw))[sheet.title] if computed else None
+    except UsageError:
+        raise
+    except Exception as error:  # openpyxl raises many kinds for a damaged workbook
+        raise UsageError(f"{path}: an Excel workbook that cannot be read ({error}); {SAVE}") from None
+    merged = [span for span in sheet.merged_cells.ranges if sheet.cell(span.min_row, span.min_col).value is not None]
+    faults = [
+        (
+            f"cells {span.coord} are merged, and the first alone has the value; unmerge and fill them",
+            span.min_row,
+            span.min_col - 1,
+        )
+        for span in merged
+    ]
+    lines: list[tuple[int, list[str]]] = []
+    dates: set[tuple[int, int]] = set()
+    last_row, last_column = _last(sheet, *([] if formulas is None else [formulas]))
+    for cells in sheet.iter_rows(max_row=last_row, max_col=last_column):
+        texts = [_shown(cell) for cell in cells]
+        number = cells[0].row
+        for index, cell in enumerate(cells):
+            if (
+                formulas is not None
+                and cell.data_type == "n"
+                and cell.value is None
+                and formulas.cell(number, index + 1).value is not None
+            ):
+                faults.append(("a formula whose result the workbook does not hold; open it in Excel and save it", number, index))
+            elif _cut(cell.value):
+                faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
+        lines.append((number, texts))
+        dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
+    return Lines(
+        lines, faults, [*_hidden(sheet, last_row), *_other_sheets(book, sheet), *_dates(sheet, last_row, last_column)], dates
+    )
+
+
+def _only_sheet(path: Path, book: Any) -> Any:
+    """The one sheet that is shown and has cells."""
+    filled = [sheet for sheet in book.worksheets if _is_filled(sheet)]
+    shown = [sheet for sheet in filled if sheet.sheet_state == "visible"]
+    if not filled:
+        raise UsageError(f"{path}: an empty table; expected a first line with the columns' names")
+    if len(shown or filled) > 1:
+        names = ", ".join(repr(sheet.title) for sheet in shown or filled)
+        raise UsageError(
+            f"{path}: an Excel workbook with {len(shown or filled)} sheets ({names}); expected one: save the one as CSV UTF-8"
+        )
+    return (shown or filled)[0]
+
+
+def _is_filled(sheet: Any) -> bool:
+    return any(cell.value is not None for cell in sheet._cells.values())
+
+
+def _last(*sheets: Any) -> tuple[int, int]:
+    """The last row and the last column in which a sheet has values; openpyxl's `max_row` counts cells with a style alone too."""
+    filled = [place for sheet in sheets for place, cell in sheet._cells.items() if cell.value is not None]
+    return max(row for row, _ in filled), max(column for _, column in filled)
+
+
+def _shown(cell: Any) -> str:
+    """A cell as Excel shows it, dates in the form 2026-01-31, numbers with all their digits."""
+    value, form = cell.value, str(cell.number_format).partition(";")[0]
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, datetime):
+        return value.date().isoformat() if value.time() == time() else value.isoformat(sep=" ")
+    if isinstance(value, date | time | timedelta):
+        return str(value)
+    if not isinstance(value, int | float):
+        return str(value)
+    if "%" in form:
+        return f"{100 * value:.{DIGITS}g}%"
+    if value == int(value):
+        padded = re.fullmatch(r'(?:"([^"]*)")?(0+)', form)  # such as 00000, by which 12 is shown as 00012
+        return f"{padded[1] or ''}{int(value):0{len(padded[2])}d}" if padded else str(int(value))
+    return f"{value:.{DIGITS}g}"
+
+
+def _cut(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 10**DIGITS
+
+
+def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
+    """Rows and columns that Excel does not show, by a filter for instance, and that are read all the same."""
+    rows = [number for number in range(1, last_row + 1) if sheet.row_dimensions[number].hidden]
+    if rows:
+        more = ", …" if len(rows) > SHOWN_ROWS else ""
+        yield f"{len(rows)} rows are hidden in the workbook, and are read: {', '.join(map(str, rows[:SHOWN_ROWS]))}{more}"
+    columns = [letter for letter, one in sheet.column_dimensions.items() if one.hidden]
+    if columns:
+        yield f"columns are hidden in the workbook, and are read: {', '.join(columns)}"
+
+
+def _other_sheets(book: Any, sheet: Any) -> Iterator[str]:
+    others = [repr(other.title) for other in book.worksheets if other is not sheet and _is_filled(other)]
+    if others:
+        yield f"hidden sheets of the workbook are not read: {', '.join(others)}"
+
+
+def _dates(sheet: Any, last_row: int, last_column: int) -> Iterator[str]:
+    """Columns in which some cells are dates and others are not: Excel makes a date of 1-2."""
+    for cells in sheet.iter_cols(min_row=2, max_row=max(last_row, 2), max_col=last_column):
+        filled = [cell for cell in cells if cell.value is not None]
+        dates = [cell for cell in filled if isinstance(cell.value, date)]
+        if 0 < len(dates) < len(filled):
+            yield (
+                f"{len(dates)} of {len(filled)} cells of column {dates[0].column_letter} are dates (first: row {dates[0].row});"
+                " a spreadsheet makes a date of 1-2"
+            )

@@ -31,8 +31,7 @@ from mri_vit.data.draw import EMPTY, NO_PATCH, NOWHERE, Draw, moved_windows, nei
 from mri_vit.data.tokens import Tokens
 from mri_vit.run import files
 from mri_vit.run.resource import free_memory
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 Inputs = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]

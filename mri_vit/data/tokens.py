@@ -21,8 +21,8 @@ from jaxtyping import Bool, Float, Int, Int16
 from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
+from mri_vit.settings.recipe import CHANNELS, parse_sequences
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit tokens 1"
 AGAIN = "delete its folder and prepare again"
@@ -129,7 +129,7 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
         patches, place = file.get_tensor("patches"), file.get_tensor("place")
     with as_written(path, AGAIN):
         grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
-        found = names_of(metadata["channels"])
+        found = parse_sequences(metadata["channels"])
         if patches.shape[1:] != (len(found) * grid.patch**3,):
             raise ValueError(f"patches of {patches.shape[1:]} numbers for {len(found)} sequences")
     if channels is not None and found != tuple(channels):

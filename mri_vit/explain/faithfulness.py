@@ -1,12 +1,17 @@
-"""Can a map be believed: what its places are worth to the model, and whether they lie on the tumour. Arrays in, numbers out.
+"""Can a map be believed: what its grid positions are worth to the model, whether they lie on the tumour, and whether the map
+changes as it should with the network and with the input.
 
-Letters: p places that are given, o orders of these places, q places that are kept, f fractions, s places along the grid's edge.
+A map that stays when the network is destroyed shows the scan and not the network (Adebayo et al. 2018, arXiv:1810.03292); a map
+that changes when the scan hardly does shows chance.
+
+Letters: b patients, p grid positions that are given, o orders of these, q positions that are kept, f fractions, k numbers in a
+patch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +21,8 @@ from scipy.ndimage import maximum_filter
 from scipy.stats import rankdata
 from torch import Tensor
 
+from mri_vit.data import tokens
+from mri_vit.data.tokens import Tokens
 from mri_vit.explain.methods.target import TargetSigns, cls, evidences, in_air, predicted
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
@@ -26,6 +33,10 @@ RANDOM_ORDERS = 4  # their mean is the curve that a map must beat: its error is 
 TOKENS_AT_ONCE = 4096  # of one forward pass: ViT-B's hidden layer then holds 50 MB; more is no faster on a CPU
 HIT_MARGIN_PLACES = 1  # places, along each axis: a peak counts as on the tumour up to one place (16 mm) from it, as patches blur
 PERMUTATIONS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
+
+NOISE = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
+RANDOMISED = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
+AXES = (0, 1, 2)  # to the right, to the front, to the top: the three opposite directions are the same test mirrored
 
 Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept places, as indices -> by endpoint
 
@@ -49,14 +60,14 @@ def reader(
     brain: Integer[np.ndarray, "p"] | None = None,
     signs: TargetSigns | None = None,
 ) -> Evidence:
-    """What the network says of one patient when only some places are given: the evidence for what it predicts from all.
+    """The network's evidence in one patient when only some grid positions are given, for what it predicts from all of them.
 
-    `brain` are the indices of the places that may be left out, all where not given: a network on all places always keeps
-    its air, which no map is judged on. `signs` are its predictions from all places, where they are known already.
+    `brain` are the indices of the positions that may be left out, by default all: a network on all positions always keeps its
+    air, on which no map is judged. `signs` are its predictions from all positions, where they are known already.
 
     Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place. A network of
     volumes is given air instead, see `occlusion_by_air`.
-    The evidence is times its direction on all places, so that less of it always means a weaker prediction.
+    The evidence is multiplied by its direction on all positions, so that less of it always means a weaker prediction.
     """
     sign = predicted(net, patches, place, signs)
     free = (torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)).to(place.device)
@@ -178,3 +189,98 @@ def similarity(first: Float[np.ndarray, "p"], second: Float[np.ndarray, "p"]) ->
     ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (first, second)]
     norm = math.sqrt(float((ranks[0] ** 2).sum() * (ranks[1] ** 2).sum()))
     return float(ranks[0] @ ranks[1]) / norm if norm > 0 else math.nan
+
+
+# --- networks and inputs that a map is compared with ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceNetworks:
+    """With what a fold's network is compared: the other folds' networks, one trained on permuted labels, randomised ones."""
+
+    fold: int
+    folds: tuple[Network, ...]
+    shuffled: Network | None
+    randomised: tuple[Network, ...]
+    cascade: dict[str, Network]
+
+
+def reference_networks(nets: Sequence[Network], fold: int, shuffled: Network | None, seed: int) -> ReferenceNetworks:
+    """The references for `nets[fold]` among the networks of one repeat's folds; they hold `RANDOMISED` copies of its weights.
+
+    The networks are put into evaluation mode: a block that training would drop at random would make a map random.
+    """
+    for network in (*nets, *([shuffled] if shuffled else [])):
+        network.eval()
+    net = nets[fold]
+    random = tuple(randomised(net, np.random.default_rng([seed, fold, index])) for index in range(RANDOMISED))
+    others = tuple(other for index, other in enumerate(nets) if index != fold)
+    return ReferenceNetworks(fold, others, shuffled, random, cascade(net, random[0]))
+
+
+def stages(net: Network) -> dict[str, list[str]]:
+    """The names of the weights by stage, from the output back to the input: heads, last block, …, first block, embedding.
+
+    A network of volumes has its tensors in two halves, in the network's own order, which is that of its layers: its last stage is
+    the half that reads the volume.
+    """
+    names = list(net.state_dict())
+    if not isinstance(net.encoder, Encoder):
+        own = [name for name in names if name.startswith("encoder.")]
+        half = len(own) // 2
+        heads = [name for name in names if not name.startswith("encoder.")]
+        return {"heads": heads, "the half before": own[half:], "the first half": own[:half]}
+    blocks = [f"encoder.blocks.{index}." for index in reversed(range(len(net.encoder.blocks)))]
+    by_stage = {"heads": [name for name in names if name.startswith(("head.", "encoder.norm."))]}
+    for number, prefix in zip(range(len(blocks), 0, -1), blocks, strict=True):
+        by_stage[f"block {number}"] = [name for name in names if name.startswith(prefix)]
+    taken = {name for part in by_stage.values() for name in part}
+    return by_stage | {"embedding": [name for name in names if name not in taken]}
+
+
+def randomised(net: Network, generator: np.random.Generator) -> Network:
+    """A network of the same shapes with the weights of each tensor in random order.
+
+    Weights are permuted instead of drawn anew: every tensor keeps its values, so the network's sizes stay those of a trained one.
+    Fresh weights would also leave the heads at zero, where every gradient is zero.
+    """
+
+    def permuted(weights: Tensor) -> Tensor:
+        chosen = torch.from_numpy(generator.permutation(weights.numel())).to(weights.device)
+        return weights.flatten()[chosen].reshape(weights.shape)
+
+    return _with(net, {name: permuted(weights) for name, weights in net.state_dict().items()})
+
+
+def cascade(net: Network, random: Network) -> dict[str, Network]:
+    """The network on its way to `random`, by stage: each has random's weights from the heads down to and with that stage.
+
+    Weights are shared with the two networks, so that all stages together need no memory of their own; the last is `random`.
+    """
+    weights, other = net.state_dict(), random.state_dict()
+    changed = {}
+    for stage, names in stages(net).items():
+        weights = weights | {name: other[name] for name in names}
+        changed[stage] = _with(net, weights)
+    return changed
+
+
+def noisy(patches: Float[Tensor, "b p k"], generator: np.random.Generator) -> Float[Tensor, "b p k"]:
+    """The patches with Gaussian noise of `NOISE` on every brain voxel; the background stays exactly zero."""
+    noise = torch.from_numpy(generator.normal(scale=NOISE, size=tuple(patches.shape)).astype(np.float32))
+    return torch.where(patches == 0, patches, patches + noise.to(patches.device))
+
+
+def shifted(prepared: Tokens, axis: int) -> Tokens:
+    """The patient moved by one voxel along an axis of the grid, brain and all, and cut into places anew."""
+    volume = np.roll(tokens.to_volume(prepared), 1, axis=1 + axis)
+    np.moveaxis(volume, 1 + axis, 0)[0] = 0  # what left the grid does not come back on its other side
+    return tokens.from_volume(volume, (volume != 0).any(axis=0), prepared.grid, prepared.config_sha256, prepared.channels)
+
+
+def _with(net: Network, weights: dict[str, Tensor]) -> Network:
+    """A network like `net` that reads, and does not copy, `weights`."""
+    with torch.device("meta"):
+        other = Network(net.model, net.grid, net.heads, net.channels)
+    other.load_state_dict(weights, assign=True)
+    return other.eval()

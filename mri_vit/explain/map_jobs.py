@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -23,11 +23,11 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_scores
+from mri_vit.explain.faithfulness import ReferenceNetworks, reference_networks
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.explain.methods.patient_maps import of_patient
-from mri_vit.explain.outputs import group_maps, map_files, native_maps, records
-from mri_vit.explain.outputs.records import NetworkId, plain
-from mri_vit.explain.sanity import ReferenceNetworks, reference_networks
+from mri_vit.explain.outputs import group_maps, map_files, records
+from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import prepared
@@ -154,7 +154,7 @@ def _has_pictures(file: Path) -> bool:
 def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient, Path]]:
     """Every scan and tumour mask that the jobs will read."""
     for job in todo.values():
-        scans = native_maps.scans_read(job.patient, study) if job.drawn else []
+        scans = map_files.scans_read(job.patient, study) if job.drawn else []
         yield from ((job.patient, file) for file in (*scans, job.patient.tumour_mask) if file)
 
 
@@ -202,7 +202,7 @@ def _write_maps_and_scores(job: Job, study: Study, home: Path) -> None:
         references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, endpoints)
         scores = map_scores.scores(maps, references, study)
         (home / files.SCORES).mkdir(exist_ok=True)
-        content = json.dumps(plain(scores), indent=1, allow_nan=False)
+        content = json.dumps(asdict(scores), indent=1, allow_nan=False)
         write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
 
 

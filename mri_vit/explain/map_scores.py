@@ -1,6 +1,6 @@
-"""The scores of a patient's maps: what speaks for and against each of them, as a record that a report can put together.
+"""The scores of a patient's maps, as a record that a report can summarise.
 
-Letters: p (in a batch, f) places of the brain that are given, q those after a move.
+Letters: p (in a batch, f) grid positions of the brain that are given, q those after a translation.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.explain import sanity
+from mri_vit.explain import faithfulness
 from mri_vit.explain.faithfulness import (
     FRACTIONS,
     RANDOM_ORDERS,
+    ReferenceNetworks,
     by_simulation,
     curves,
     energy,
@@ -33,7 +34,6 @@ from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.patient_maps import Key, NetworkInput, PatientMaps
 from mri_vit.explain.outputs.records import SCORE_SCHEMA, Agreement, CascadeStep, Curve, ScoreRecord, ScoreRow
-from mri_vit.explain.sanity import ReferenceNetworks
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.prepare.tumour import tumour_shares
@@ -48,7 +48,9 @@ DIGITS = 6  # of a number in the file; the last ones depend on the machine
 
 Maps = dict[Key, Float[np.ndarray, "p"]]
 Similarities = dict[Key, float]  # rank correlations with another network's or input's maps
-Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]  # each place's share of tumour, and whether a peak there is a hit
+Tumour = tuple[
+    Float[np.ndarray, "p"], Bool[np.ndarray, "p"]
+]  # each position's share of tumour, and whether a peak there is a hit
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     made
         By the network of the patient's fold, which was not trained on the patient.
     references
-        Of the patient's fold; see `sanity.reference_networks`.
+        Of the patient's fold; see `faithfulness.reference_networks`.
     study
         Its `explain` section names the methods. Noise and random orders depend on its seed and the patient's id alone.
 
@@ -115,17 +117,19 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
 def _compare(
     made: PatientMaps, maps: Maps, references: ReferenceNetworks, study: Study, generator: np.random.Generator
 ) -> ReferenceSimilarities:
-    """Every network answers for the classes that the network of the patient's fold predicts."""
+    """Every network's maps explain the classes that the network of the patient's fold predicts."""
     own, (patches, place) = made.input, made.input.batch
 
     def by(network: Network, read: NetworkInput) -> Maps:
-        return patient_maps.on_brain(patient_maps.maps_by(network, read, study, made.signs), read)
+        return patient_maps.on_brain(patient_maps.relevances(network, *read.batch, study.explain.methods, made.signs), read)
 
     def similarities(network: Network) -> Similarities:
         return _similarities(maps, by(network, own))
 
-    noisy = replace(own, batch=(sanity.noisy(patches, generator), place))
-    moves = [patient_maps.network_input(sanity.shifted(made.prepared, axis), study, patches.device) for axis in sanity.AXES]
+    noisy = replace(own, batch=(faithfulness.noisy(patches, generator), place))
+    moves = [
+        patient_maps.network_input(faithfulness.shifted(made.prepared, axis), study, patches.device) for axis in faithfulness.AXES
+    ]
     randomised = [by(network, own) for network in references.randomised]
     *stages, last = references.cascade  # the last stage is the first of the randomised networks
     cascade = {stage: similarities(references.cascade[stage]) for stage in stages}
@@ -164,7 +168,7 @@ def _key(method: str, endpoint: str) -> Key:
 
 
 def _tumour(made: PatientMaps, study: Study) -> Tumour | None:
-    """On the brain's places; None without a mask, or when none of it lies in the prepared brain."""
+    """On the brain's grid positions; None without a mask, or when none of it lies in the prepared brain."""
     if made.tumour is None:
         return None
     at, to_grid = made.input.at, reference_to_grid(study.prepared / made.patient.id)
@@ -205,7 +209,7 @@ def _similarities(maps: Maps, others: Maps) -> Similarities:
 def _after_shift(
     maps: Maps, at: Int[np.ndarray, "p"], moved: Int[np.ndarray, "q"], others: dict[Key, Float[np.ndarray, "q"]]
 ) -> Similarities:
-    """Compared on the places that both have: at its border a brain that moved leaves some and reaches others."""
+    """Compared on the grid positions that both have: at its border a shifted brain leaves some and reaches others."""
     _, before, after = np.intersect1d(at, moved, return_indices=True)
     return _similarities(
         {key: relevance[before] for key, relevance in maps.items()}, {key: other[after] for key, other in others.items()}

@@ -1,6 +1,9 @@
 """Extraction: frozen features of every prepared patient, one file a patient while it runs, and one file of all at the end.
 
-The file holds what the features were read from and under which licence. Letters: n patients, d numbers of each.
+The file holds what the features were read from and under which licence. Encoders are those of others (foreign.py) or ours: a
+trained network or a pretrained encoder.
+
+Letters: n patients, d numbers of each; in a batch b patients, p tokens of each, k numbers in a patch.
 """
 
 from __future__ import annotations
@@ -18,29 +21,33 @@ import safetensors
 import safetensors.numpy
 import torch
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
-from mri_vit.data import cohort, frozen, tokens
-from mri_vit.data.store import token_file
+from mri_vit.data import cohort, run_cohort, tokens
+from mri_vit.data.store import chosen_tokens, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.features import foreign, ours, scan
-from mri_vit.features.fitting import Foreign
-from mri_vit.features.scan import Expected
+from mri_vit.features import foreign
+from mri_vit.features.fitting import CLS, HEADS, MEAN, Foreign
+from mri_vit.features.foreign import Expected
+from mri_vit.model import network, weights
+from mri_vit.model.encoder import Encoder
+from mri_vit.pretrain.mae import encoded
 from mri_vit.run import files, integrity
-from mri_vit.run.atomic import replacing
+from mri_vit.run.atomic import held, replacing
 from mri_vit.run.integrity import as_written, sort_header
-from mri_vit.run.ownership import held
 from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings import source
+from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
 Fusion = Literal["concatenate", "mean"]
 Reads = Callable[[Tokens, Path], dict[str, Tensor]]  # a patient's features [d] by reading; may raise UnusablePatient
-LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more is said so
+LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more causes a warning
 SCHEMA = "mri-vit features 1"
 TUPLES = ("channels", "taught", "seen")
 
@@ -58,22 +65,11 @@ class Asked:
 def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Console) -> int:
     """Write `features.safetensors` of these patients; what an earlier command has read of a patient is not read again.
 
-    Parameters
-    ----------
-    prepared
-        The token file of each patient.
-    output
-        Folder for the file, and for one of each patient that has been read, by which a command that was stopped goes on.
+    `prepared` names each patient's token file. `output` also keeps a file of each patient that has been read, from which a
+    stopped command resumes. Returns how many patients could not be read; each is named with the reason.
 
-    Returns
-    -------
-    How many patients could not be read; each is named with the reason.
-
-    Raises
-    ------
-    UsageError
-        No patient, weights of no known architecture, other sequences than those that were prepared, or an output that holds
-        features of other weights or settings.
+    Raises UsageError without a patient, for weights of no known architecture, for other sequences than those that were prepared,
+    and for an output that holds features of other weights or settings.
     """
     if not prepared:
         raise UsageError("there is no prepared patient; run `mri-vit prepare` first")
@@ -86,8 +82,8 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
         if warned:
             say(console, warned, WARNING)
     with held(output, (PARTS,)):
-        if (output / FILE).exists() and (found := load_features(output / FILE).origin) != origin:
-            other = next(key for key, value in asdict(origin).items() if asdict(found)[key] != value)
+        if (output / FILE).exists() and (earlier := load_features(output / FILE).origin) != origin:
+            other = next(key for key, value in asdict(origin).items() if asdict(earlier)[key] != value)
             raise UsageError(f"{output / FILE}: holds features of another {other}; choose another output")
         (output / PARTS).mkdir(exist_ok=True)
         rows, left_out = _rows(prepared, origin, reads, output / PARTS, console)
@@ -103,23 +99,23 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
 def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
     """What features are read from, and how; `example` is a patient's tokens, whose grid and sequences are those of all."""
     sha256, name = integrity.sha256(asked.weights), asked.weights.name
-    if ours.schema(asked.weights):
-        own = ours.load(asked.weights)
+    if own_schema(asked.weights):
+        own = load_ours(asked.weights)
         given = [key for key, value in asked.card.items() if value is not None and key != "licence"]
         if given or asked.channels not in ((), own.channels):
-            raise UsageError(f"{asked.weights}: a file of ours says all of itself; leave --{(given or ['channels'])[0]} out")
-        said = asked.card.get("licence") or own.model.weights_licence or source.OWN_LICENCE
+            raise UsageError(f"{asked.weights}: this file stores its own settings; leave --{(given or ['channels'])[0]} out")
+        licence = asked.card.get("licence") or own.model.weights_licence or source.OWN_LICENCE
         origin = Origin(
-            name, sha256, said, f"our {own.model.architecture}", "this package", own.channels, "none",
+            name, sha256, licence, f"our {own.model.architecture}", "this package", own.channels, "none",
             taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
         )  # fmt: skip
-        return origin, partial(ours.of_patient, own)
+        return origin, partial(read_ours, own)
     known = foreign.read_card(asked.weights, asked.card)
     prepared = tokens.load(example)
     encoder, expected = foreign.load(asked.weights, known, prepared.grid)
     channels = asked.channels or prepared.channels
-    if strange := [one for one in channels if one not in prepared.channels]:
-        raise UsageError(f"--channels {strange[0]}: found {', '.join(prepared.channels)} in {example}")
+    if unknown := [name for name in channels if name not in prepared.channels]:
+        raise UsageError(f"--channels {unknown[0]}: found {', '.join(prepared.channels)} in {example}")
     if encoder.channels not in (1, len(channels)):
         raise UsageError(
             f"{asked.weights}: the encoder reads {encoder.channels} channels at once; found {', '.join(channels)}; name as many,"
@@ -142,11 +138,11 @@ def read_foreign(
     One of a single channel reads each sequence by itself; they are put side by side, or their mean is taken over those that the
     patient has. Raises UnusablePatient where a sequence is missing that would have its own place.
     """
-    found = scan.of_patient(prepared, expected, channels)
-    missing = [name for name in channels if name not in found.channels]
-    if missing and (fusion != "mean" or not found.channels):
+    scan = foreign.expected_scan(prepared, expected, channels)
+    missing = [name for name in channels if name not in scan.channels]
+    if missing and (fusion != "mean" or not scan.channels):
         raise UnusablePatient(f"the sequence {missing[0]} is missing; --fusion mean takes those that there are", str(path))
-    volumes = torch.from_numpy(found.volumes)
+    volumes = torch.from_numpy(scan.volumes)
     if encoder.channels > 1:
         return {name: rows[0] for name, rows in encoder.network(volumes[None]).items()}
     read = encoder.network(volumes[:, None])  # each sequence as a volume of one channel: [c d]
@@ -160,9 +156,11 @@ def _cut_off(origin: Origin, name: str, path: Path) -> str:
     if origin.expected is None:
         return ""
     prepared, expected = tokens.load(path), Expected(**origin.expected)
-    inside = scan.share_inside((tokens.to_volume(prepared) != 0).any(axis=0), prepared.grid, expected)
-    told = f"{expected.edge} voxels of {expected.spacing_mm:g} mm hold {inside:.0%} of the brain of {name}"
-    return "" if inside >= LEAST_INSIDE else f"{told}; the rest is cut off, which a larger --spacing-mm or --edge avoids"
+    inside = foreign.share_inside((tokens.to_volume(prepared) != 0).any(axis=0), prepared.grid, expected)
+    if inside >= LEAST_INSIDE:
+        return ""
+    held = f"{expected.edge} voxels of {expected.spacing_mm:g} mm hold {inside:.0%} of the brain of {name}"
+    return f"{held}; the rest is cut off, which a larger --spacing-mm or --edge avoids"
 
 
 def _rows(
@@ -193,12 +191,12 @@ def _of_patient(name: str, path: Path, origin: Origin, reads: Reads, home: Path)
             return {reading: rows[0] for reading, rows in load_features(file).vectors.items()}
         except IntegrityError:
             file.unlink()
-    found = {reading: vector.numpy() for reading, vector in reads(tokens.load(path), path).items()}
-    for reading, vector in found.items():
+    vectors = {reading: vector.numpy() for reading, vector in reads(tokens.load(path), path).items()}
+    for reading, vector in vectors.items():
         if not np.isfinite(vector).all():
-            raise UnusablePatient(f"{reading} holds numbers that are none", str(path))
-    save_features(Features(origin, (name,), {reading: vector[None] for reading, vector in found.items()}), file)
-    return found
+            raise UnusablePatient(f"{reading} holds NaN or infinite numbers", str(path))
+    save_features(Features(origin, (name,), {reading: vector[None] for reading, vector in vectors.items()}), file)
+    return vectors
 
 
 def in_folder(folder: Path) -> dict[str, Path]:
@@ -210,7 +208,7 @@ def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
     """The token file of each of a study's patients, and who is not prepared; of a run without those whom it excluded."""
     run = study.output
     frozen_there = all((run / name).exists() for name in (files.COHORT, files.EXCLUDED))
-    patients = frozen.included(study, run) if frozen_there else cohort.of_study(study)
+    patients = run_cohort.included(study, run) if frozen_there else cohort.of_study(study)
     paths = {patient.id: token_file(study, patient) for patient in patients}
     return {name: path for name, path in paths.items() if path.exists()}, [
         name for name, path in paths.items() if not path.exists()
@@ -222,7 +220,7 @@ class Origin:
     """What features were read from: everything on which a number depends but the patient.
 
     `weights` is the file's name and `weights_sha256` its content; `fusion` how sequences that were read one by one were put
-    together, "none" where they were read at once; `expected` the scans that the encoder was given, in words of `scan.Expected`;
+    together, "none" where they were read at once; `expected` the scans that the encoder was given, as in `foreign.Expected`;
     `taught` and `seen` are subjects whose labels, or scans, an encoder of ours has learned from.
     """
 
@@ -282,3 +280,72 @@ def load_features(path: Path) -> Features:
         if any(rows.ndim != 2 or len(rows) != len(patients) for rows in vectors.values()) or not vectors:
             raise ValueError(f"features of shape {[rows.shape for rows in vectors.values()]} for {len(patients)} patients")
     return Features(origin, patients, vectors)
+
+
+# --- encoders of ours ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Ours:
+    """An encoder with what it was made for; `taught` are the subjects whose labels it learned, `seen` those whose scans."""
+
+    encoder: nn.Module
+    model: Model
+    grid: Grid
+    channels: tuple[str, ...]
+    taught: tuple[str, ...]
+    seen: tuple[str, ...]
+
+
+def own_schema(path: Path) -> str:
+    """The schema of a file of ours; "" for any other."""
+    try:
+        with safetensors.safe_open(str(path), "pt") as file:
+            schema = (file.metadata() or {}).get("schema", "")
+    except (safetensors.SafetensorError, OSError):
+        return ""
+    return schema if schema in (network.SCHEMA, weights.SCHEMA) else ""
+
+
+def load_ours(path: Path) -> Ours:
+    """The encoder of a file of ours. Raises IntegrityError where it is damaged."""
+    if own_schema(path) == network.SCHEMA:
+        net = network.load(path)
+        return Ours(net.encoder.eval(), net.model, net.grid, tuple(net.channels), net.label_exposed, net.image_exposed)
+    tensors, header = weights.load_encoder(path)
+    with as_written(path):
+        model, grid = Model.model_validate(header["model"]), Grid.model_validate(header["grid"])
+        channels = tuple(header["channels"])
+    encoder = network.encoder(model.model_copy(update={"drop_path": 0.0}), grid, channels)
+    with as_written(path):
+        encoder.load_state_dict(tensors)
+    if header.get("norm_eps"):
+        encoder.norm_eps = float(header["norm_eps"])
+    return Ours(encoder.eval(), model, grid, channels, tuple(weights.label_exposed(path)), tuple(weights.image_exposed(path)))
+
+
+def read_ours(ours: Ours, prepared: Tokens, path: Path) -> dict[str, Float[Tensor, " d"]]:
+    """What it reads of a patient. Raises UsageError where the patient was prepared on another grid, or with other sequences."""
+    if prepared.grid != ours.grid:
+        own, expected = (json.dumps(grid.model_dump()) for grid in (prepared.grid, ours.grid))
+        raise UsageError(f"{path}: prepared on the grid {own}; the encoder reads {expected}")
+    if prepared.channels != ours.channels:
+        own, expected = (", ".join(names) for names in (prepared.channels, ours.channels))
+        raise UsageError(f"{path}: found the sequences {own}; the encoder reads {expected}")
+    return {name: vector[0] for name, vector in readings(ours.encoder, *chosen_tokens(prepared, ours.model.tokens)).items()}
+
+
+@torch.no_grad()
+def readings(encoder: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b d"]]:
+    """An encoder's features of patients, by the way it is read.
+
+    Of Vision Transformers `CLS` and the mean over the other tokens, both after the last norm; what heads read, where that is
+    something else.
+    """
+    found: dict[str, Tensor] = {}
+    if isinstance(encoder, Encoder):
+        x = encoded(encoder, patches, place)  # (b, n, d)
+        found = {CLS: x[:, 0], MEAN: x[:, 1:].mean(dim=1)}
+    if not isinstance(encoder, Encoder) or encoder.pool != "cls":
+        found[HEADS] = encoder(patches, place)
+    return found

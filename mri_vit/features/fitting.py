@@ -1,7 +1,9 @@
-"""Fitting: a checkpoint's tensors held against the network that they are for, key by key, before any of them is used.
+"""Fitting: a checkpoint's tensors compared with the network that they are for, key by key, and layers that such networks share.
 
 Whatever differs is a UsageError that names file and key, what was found and what is expected. `CLS`, `MEAN`, `FIRST` and `HEADS`
 are the ways in which an encoder is read, as files and tables name them.
+
+Letters: h heads, n tokens, d width, e numbers of a head, a = e/2 pairs, f = a/3 frequencies of an axis, s side, p = s³ places.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.nn.functional as F
+from einops import rearrange
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
@@ -20,6 +26,8 @@ CLS = "CLS"  # the class token after the last norm
 MEAN = "tokens' mean"  # of the places' tokens after the last norm
 FIRST = "first token"  # of an encoder without a class token: what BrainIAC's code reads, see `foreign.MonaiViT`
 HEADS = "heads' input"  # what heads of ours read: CLS and what `pool` adds; of a network that is no ViT, its features
+HALVES = "b h n (two a)"  # pair i is numbers i and a + i: DINOv3's
+NEIGHBOURS = "b h n (a two)"  # pair i is numbers 2i and 2i + 1: timm's, and so EVA's and Primus'
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +54,7 @@ def prefix(found: Mapping[str, Tensor], anchor: str, path: Path) -> str:
     evaluated (Caron et al. 2021, arXiv:2104.14294).
     """
     before = sorted(key.removesuffix(anchor) for key in found if key.endswith(anchor))
-    teachers = [one for one in before if "teacher" in one]
+    teachers = [name for name in before if "teacher" in name]
     if len(teachers or before) > 1:
         raise UsageError(f"{path}: found several encoders, under {' and '.join(map(repr, before))}; expected one")
     return (teachers or before)[0]
@@ -59,7 +67,7 @@ def within(found: Mapping[str, Tensor], before: str, left_out: tuple[str, ...]) 
 
 
 def taken(found: Mapping[str, Tensor], key: str, path: Path) -> Tensor:
-    """A tensor that has to be there."""
+    """A tensor that must be there."""
     if key not in found:
         raise UsageError(f"{path}: {key} is missing")
     return found[key]
@@ -82,16 +90,18 @@ def depth(found: Mapping[str, Tensor], block: str, path: Path) -> int:
     return len(numbers)
 
 
-def side(positions: int, key: str, path: Path) -> int:
-    """Places along an edge of the cube that positions are of."""
-    found = round(max(positions, 1) ** (1 / 3))
-    if found**3 != positions:
+def side(positions: int, patch: int, edge: int | None, key: str, path: Path) -> int:
+    """Patches along an edge of the cube that a table of positions is of; `edge` is the edge in voxels that was asked for."""
+    count = round(max(positions, 1) ** (1 / 3))
+    if count**3 != positions:
         raise UsageError(f"{path}: {key} is of {positions} places, which are no cube; expected side³")
-    return found
+    if edge not in (None, count * patch):
+        raise UsageError(f"{path}: {key} is of {count}³ patches of {patch}³, an edge of {count * patch}; found {edge}")
+    return count
 
 
 def heads(given: int | None, usual: int | None, dim: int, path: Path) -> int:
-    """How many attention heads there are, which most files do not say: as given, or as published for this width."""
+    """How many attention heads there are, which most files do not state: as given, or as published for this width."""
     if not (count := given or usual):
         raise UsageError(
             f"{path}: no file says how many attention heads it has, and width {dim} is of no known size; give --heads"
@@ -114,3 +124,50 @@ def filled(network: Any, found: Mapping[str, Tensor], before: str, path: Path) -
         raise UsageError(f"{path}: {before}{others[0]} has no place in this architecture; expected no such key")
     network.load_state_dict({key: found[key] for key in own}, assign=True)
     return network.eval().requires_grad_(False)
+
+
+# --- layers
+# ----------------------------------------------------------------------------------------------------------------------
+
+
+def indices(side: int) -> Float[Tensor, "p 3"]:
+    """Each place's index along x, y, z, of which the last runs fastest."""
+    along = torch.arange(float(side))
+    return rearrange(torch.stack(torch.meshgrid(along, along, along, indexing="ij")), "three x y z -> (x y z) three")
+
+
+def centred(side: int) -> Float[Tensor, "p 3"]:
+    """Each place's middle in a cube from -1 to 1: DINOv3's coordinates, the same for a volume of any size."""
+    return 2 * (indices(side) + 0.5) / side - 1
+
+
+def angles(coordinates: Float[Tensor, "p 3"], rates: Float[Tensor, " f"], before: int) -> Float[Tensor, "n a"]:
+    """By how much each pair of a token is turned, pairs ordered by axis, then frequency.
+
+    `rates` are radians per unit of the coordinate. `before` tokens (CLS, registers) have no place: they come first, and an angle
+    of 0 leaves them exactly as they are.
+    """
+    turned = rearrange(coordinates[:, :, None] * rates, "p three f -> p (three f)")
+    return F.pad(turned, (0, 0, before, 0))
+
+
+def turned(x: Float[Tensor, "b h n e"], angle: Float[Tensor, "n a"], pairs: str) -> Float[Tensor, "b h n e"]:
+    """Queries or keys, each pair turned by its angle (rotary positions); `pairs` says which numbers make one.
+
+    The dot product of a turned query and a turned key depends only on how far apart their places are (Su et al. 2021,
+    arXiv:2104.09864). Axial: a third of the pairs belongs to each axis.
+    """
+    first, second = rearrange(x, f"{pairs} -> two b h n a", two=2)
+    cos, sin = angle.cos(), angle.sin()
+    return rearrange(torch.stack([first * cos - second * sin, second * cos + first * sin]), f"two b h n a -> {pairs}")
+
+
+class LayerScale(nn.Module):
+    """A weight of its own for each number of a residual branch's output (Touvron et al. 2021, arXiv:2103.17239)."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.empty(dim))
+
+    def forward(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        return x * self.gamma

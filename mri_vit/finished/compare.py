@@ -21,17 +21,16 @@ from mri_vit.finished.paired_runs import Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.figures.pictures import data_url
-from mri_vit.report.numbers import comparators
+from mri_vit.report.numbers import results
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, counted, listed, title, with_sign
-from mri_vit.run import files, ownership
-from mri_vit.run.atomic import refuse_link, write_bytes
+from mri_vit.run import atomic, files
+from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign
 from mri_vit.run.screen import plain, say
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 from mri_vit.style import GREY, INK, VERMILLION
 
 SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
@@ -62,7 +61,7 @@ def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     refuse(home)
     both = paired_runs.read_both(a, b, console)
     found = compare(both)
-    with ownership.held(home, ()):
+    with atomic.held(home, ()):
         written = write_comparison(both, found, home)
     _show(found, console)
     say(console, f"comparison: {written}")
@@ -231,7 +230,7 @@ def _tick(value: float) -> str:
 
 def _rows(found: EndpointCompared) -> list[ForestRow]:
     """The own model, and of the others that a report shows those whose predictions differ."""
-    candidates = comparators.shown([model for model in found.models if is_candidate(model)])
+    candidates = results.shown([model for model in found.models if is_candidate(model)])
     shown = {
         model: one
         for model, one in found.models.items()

@@ -10,8 +10,8 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, JsonValue
 
+from mri_vit.report.schema.metrics import Design
 from mri_vit.report.schema.parts import Estimate, Number, Part
-from mri_vit.report.schema.run import Design
 
 SCHEMA: Final = 1
 Kind = Literal["a", "b", "alike", "same", "undefined"]

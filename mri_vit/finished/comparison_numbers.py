@@ -18,14 +18,14 @@ from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import ALPHA, Background
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
-from mri_vit.report.reading import tables
+from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.metrics import Design
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.run import Design
-from mri_vit.report.verdicts.models import FEWEST
+from mri_vit.report.verdicts import FEWEST
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 MEASURES = {"binary": "auc", "survival": "harrell_c"}
 KINDS = {"a": "A better", "b": "B better", "alike": "not told apart", "same": "same", "undefined": "not compared"}
@@ -175,7 +175,7 @@ def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) ->
 
 def _figure(endpoint: Endpoint, rows: pd.DataFrame, design: Design) -> Estimate:
     """What a report of these patients alone would judge."""
-    nothing = Background(design, tables.empty(predictions.NULL_COLUMNS), tables.empty(predictions.SEED_COLUMNS), {})
+    nothing = Background(design, run_files.empty(predictions.NULL_COLUMNS), run_files.empty(predictions.SEED_COLUMNS), {})
     return chance.measure(endpoint, rows, nothing).judged
 
 

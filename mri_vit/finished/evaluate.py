@@ -11,14 +11,13 @@ from rich.console import Console
 from mri_vit import study as stages
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables, stacked
-from mri_vit.data import cohort, frozen, predictions, synthetic
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs
 from mri_vit.finished import external_models, overlap
 from mri_vit.finished.trained_run import finished, on_others, places
 from mri_vit.model.weights import label_exposed
-from mri_vit.prepare import cohort as preparing
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded, without_excluded
 from mri_vit.report import assembly
 from mri_vit.report.reading import run as reports
 from mri_vit.run import files, integrity
@@ -46,20 +45,20 @@ def evaluate(run: Path, other: Study, given: set[str], console: Console, allow_s
     study = elsewhere(run, past, other, given)
     with run_folder.claimed(study) as folder:
         patients = cohort.of_study(study)
-        asked = synthetic.refuse_real(run, patients, allow_synthetic, "--allow-synthetic")
-        patients = frozen.freeze(study, patients, folder)
+        asked = run_cohort.refuse_real(run, patients, allow_synthetic, "--allow-synthetic")
+        patients = run_cohort.freeze(study, patients, folder)
         if inside := overlap.patients_known_before(run, past, patients, label_exposed):
             raise UsageError(
                 f"{study.cohort}: {', '.join(inside)} would be no external test: weights that the run {run} started from knew"
                 " labels of patients with these ids; leave them out, or give other people other ids"
             )
         excluded = stages.prepare(study, patients, folder, console)
-        patients = preparing.without(patients, excluded)
+        patients = without_excluded(patients, excluded)
         if patients:
             overlap.refuse_own_patients(run, study, patients)
             tables, notes = external_models.tables(run, past, study, patients, console)
-            if learned := synthetic.of_run(run):
-                notes[synthetic.NOTE] = (
+            if learned := run_cohort.synthetic_clause(run):
+                notes[run_cohort.SYNTHETIC_NOTE] = (
                     f"the run was trained on synthetic patients ({learned}); {len(asked)} of those judged here are real"
                 )
             _write(run, study, tables, notes, folder)

@@ -18,17 +18,16 @@ from mri_vit.crossval import folds
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.leakage import sites
 from mri_vit.crossval.loop import Tables, by_patient, fold_seed, parts, with_truth
-from mri_vit.data import frozen, predictions
+from mri_vit.data import predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table, remarks
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import overlap, trained_run
 from mri_vit.finished.trained_run import averaged, notes_of, places
 from mri_vit.model.weights import image_exposed
-from mri_vit.predictors import regressions
-from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
+from mri_vit.predictors.patient_tables import intensity_table, volume_table
 from mri_vit.predictors.regressions import control as built
 from mri_vit.predictors.slices import slices_table
 from mri_vit.run import files, folder
@@ -140,7 +139,7 @@ def control(name: str, run: Path, past: Study, study: Study, patients: Sequence[
 
     Raises UsageError where it cannot be asked, with the reason.
     """
-    inside = frozen.included(past, run)
+    inside = run_cohort.included(past, run)
     inner, outer = covariates(COVARIATES[name], run, past, inside, study, patients)
     predicted = []
     for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
@@ -175,7 +174,7 @@ def clinical(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFra
 def volume(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
     """The volumes of these patients. Raises UsageError where one is not prepared any more."""
     require_prepared(patients, study)
-    return regressions.volume_table(patients, study)
+    return volume_table(patients, study)
 
 
 def intensity(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
@@ -197,7 +196,7 @@ def site(patients: Sequence[Patient], study: Study, run: Path) -> pd.DataFrame:
 
     Raises UsageError where it could say nothing that differs between these patients.
     """
-    known = set(sites(frozen.included(folder.run_settings(run), run)).values())
+    known = set(sites(run_cohort.included(folder.run_settings(run), run)).values())
     of = {p.id: name if (name := p.clinical.get("site", "")) in known else None for p in patients}
     if not any(of.values()):
         raise UsageError("no patient here is of a site that the run was trained on, so it would say the same of everybody")
@@ -233,7 +232,7 @@ def fused(run: Path, past: Study, study: Study, patients: Sequence[Patient]) -> 
 
 
 def _each_fold(run: Path, past: Study, study: Study, patients: Sequence[Patient]) -> Iterator[Tables]:
-    inside = frozen.included(past, run)
+    inside = run_cohort.included(past, run)
     require_prepared(inside, past)
     inner, outer = covariates(clinical, run, past, inside, study, patients)
     for home, fold, (train, tune) in _folds(run, past):
@@ -247,7 +246,7 @@ def _each_fold(run: Path, past: Study, study: Study, patients: Sequence[Patient]
 
 def _folds(run: Path, past: Study) -> Iterator[tuple[Path, Path, tuple[list[Patient], list[Patient]]]]:
     """Of each fold the fusion's folder, the network's, and the training and tuning patients."""
-    inside = frozen.included(past, run)
+    inside = run_cohort.included(past, run)
     for repeat, split in enumerate(folds.load(run / files.FOLDS, inside)):
         for fold, ids in enumerate(split):
             train, tune, _ = parts(inside, ids, past, fold_seed(past, repeat, fold))

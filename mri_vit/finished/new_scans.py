@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 from mri_vit.data import cohort
 from mri_vit.data.cohort import MASKS, Patient
-from mri_vit.data.spellings import OURS, key
+from mri_vit.data.columns import OURS, key
 from mri_vit.errors import UsageError
 from mri_vit.importers import dicom
 from mri_vit.importers.collections import LAYOUTS
 from mri_vit.importers.layout import Visit, files_below
 from mri_vit.importers.layout_reader import visits_among
-from mri_vit.run import atomic, ownership
+from mri_vit.run import atomic
 from mri_vit.run.atomic import complete
 from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import Study
@@ -177,7 +177,7 @@ def _converted(source: Path, patient: str, output: Path, say: Say) -> tuple[Path
 def _refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or holds what was converted and nothing else."""
     atomic.refuse_link(folder)
-    if strange := [name for name in ownership.entries(folder) if name != "dicom"]:
+    if strange := [name for name in atomic.entries(folder) if name != "dicom"]:
         raise UsageError(f"{folder} holds {strange[0]}, which is no converted scan; it is left alone: choose another output")
 
 

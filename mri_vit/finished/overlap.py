@@ -17,7 +17,7 @@ from mri_vit.errors import UsageError
 from mri_vit.finished.prediction_document import Known
 from mri_vit.finished.trained_run import required_file
 from mri_vit.model.weights import image_exposed, label_exposed
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written, read_json

@@ -18,17 +18,16 @@ from rich.console import Console
 
 from mri_vit.errors import UsageError
 from mri_vit.finished.comparison_document import Alone, Cost, Costs, Patients, Setting, Side
-from mri_vit.report.numbers import comparators
+from mri_vit.report.numbers import results
 from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read_run
-from mri_vit.report.schema.run import Environment
+from mri_vit.report.schema.metrics import Environment
 from mri_vit.report.words.notation import is_defined
 from mri_vit.run import files, integrity
 from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import PERMUTED
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # columns of what is known of a patient, by kind
 OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths, of which the patients' own section says what matters
@@ -229,7 +228,7 @@ def costs(runs: Runs) -> dict[str, Costs]:
     """What each model that both runs have costs, where both have written any of it down."""
     found = {}
     for model in (name for name in runs.a.models if name in runs.b.models):
-        a, b = (Cost.model_validate(vars(comparators.costs(opened.run, model))) for opened in (runs.a, runs.b))
+        a, b = (Cost.model_validate(vars(results.costs(opened.run, model))) for opened in (runs.a, runs.b))
         if any(is_defined(getattr(a, name)) and is_defined(getattr(b, name)) for name in Cost.model_fields):
             found[model] = Costs(a=a, b=b)
     return found

@@ -15,7 +15,7 @@ from rich.console import Console
 from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort, frozen, predictions, synthetic
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import UnusablePatient, UsageError
@@ -27,8 +27,7 @@ from mri_vit.finished.predicted_patient import Basis
 from mri_vit.finished.prediction_document import BinaryValue, Known, Prediction, RunFacts, Weights, is_trusted
 from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, finished
-from mri_vit.prepare import cohort as preparing
-from mri_vit.prepare.cohort import Excluded
+from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
 from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -44,7 +43,7 @@ OURS = {  # names in the output
 OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
 STARTED = "training started from weights of others ({file}), {licence}"
 OWN_LICENCE = "the run's own: trained in this study from random weights, so that whoever owns the run decides"
-SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), and this patient is real: {synthetic.NO_FINDING}"
+SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), and this patient is real: {run_cohort.NO_FINDING}"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
 
 
@@ -89,16 +88,16 @@ def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowe
     study = _elsewhere(past, source, output, workers)
     with run_folder.claimed(study) as folder:
         given = new_scans.read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
-        real = synthetic.refuse_real(run, given.patients, allowed.synthetic, "--allow-synthetic")
+        real = run_cohort.refuse_real(run, given.patients, allowed.synthetic, "--allow-synthetic")
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
         excluded = stages.prepare(study, given.patients, folder, console)
-        patients = preparing.without(given.patients, excluded)
+        patients = without_excluded(given.patients, excluded)
         if patients:
             spent = {"prepare": (time.monotonic() - began) / len(given.patients)}
             excluded += _predicted(run, past, study, patients, given, real, allowed, spent, folder, console)
-            write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
+            write_bytes(excluded_table(excluded), folder / files.EXCLUDED)
         for row in excluded:
             predicted_patient.forget(home_of(row["patient"], folder))
     return excluded
@@ -109,7 +108,7 @@ def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
 
     A tumour is segmented only where scans are cut around it: no other prediction needs one.
     """
-    tumour_command = past.prepare.tumour_command if past.prepare.around_tumour_mm is not None else ()
+    tumour_command = past.prepare.tumour_command if past.prepare.tumour_crop_margin_mm is not None else ()
     return past.model_copy(
         update={
             "cohort": source.resolve(),
@@ -139,14 +138,14 @@ def _predicted(
     console: Console,
 ) -> Excluded:
     """Write the folders and tables of prepared patients; gives those whose scans could not be read for the maps."""
-    inside = frozen.included(past, run)
+    inside = run_cohort.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
     homes = trained_run.network_folders(run, [len(split) for split in splits])
     if not homes:
         raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
     met = _known(run, past, study, patients, homes.values(), console)
     refused = [] if allowed.known else prediction_known.refused_patients(run, study, patients, met, console)
-    patients = preparing.without(patients, refused)
+    patients = without_excluded(patients, refused)
     metrics, verdicts = predicted_endpoints.reported_verdicts(run)
     like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
     facts = _facts(run, past, inside, splits, verdicts)
@@ -249,7 +248,7 @@ def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[S
         beginning=started,
         licence=terms,
         versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
-        synthetic=synthetic.of_run(run) or None,
+        synthetic=run_cohort.synthetic_clause(run) or None,
     )
 
 

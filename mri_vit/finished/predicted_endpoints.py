@@ -34,11 +34,11 @@ from mri_vit.finished.prediction_document import (
 from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, counts, percentile_interval
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Metrics, Result
+from mri_vit.report.schema.endpoints import BinaryResult, Result
+from mri_vit.report.schema.metrics import Metrics
 from mri_vit.run import files, integrity
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.schema import Endpoint
 
 Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"

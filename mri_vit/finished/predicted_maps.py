@@ -15,8 +15,8 @@ from mri_vit.finished import predicted_endpoints
 from mri_vit.finished.prediction_document import Binary, BinaryValue, Maps, ShownMap, Survival
 from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.model import network
-from mri_vit.report.schema.maps import MapEvaluation
-from mri_vit.report.verdicts import maps as judged
+from mri_vit.report import verdicts
+from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.recipe import VIT
@@ -88,7 +88,7 @@ def _told(record: MapRecord, shown: Collection[str], scored: MapEvaluation | Non
 
     told = []
     for entry in record.maps:
-        verdicts = tuple(one for one in judged.of_map(entry.method, entry.endpoint, scored) if one.endpoint in shown)
+        judged = tuple(one for one in verdicts.map_verdicts(entry.method, entry.endpoint, scored) if one.endpoint in shown)
         told.append(
             ShownMap(
                 method=entry.method,
@@ -105,11 +105,11 @@ def _told(record: MapRecord, shown: Collection[str], scored: MapEvaluation | Non
                 peak_mm=(entry.peak_mm[0], entry.peak_mm[1], entry.peak_mm[2]),
                 cls_share=entry.cls_share,  # type: ignore[arg-type]  # None is read as undefined
                 by_scan=entry.by_scan,
-                kind=verdicts[0].kind if verdicts else "undefined",
-                verdicts=verdicts,
+                kind=judged[0].kind if judged else "undefined",
+                verdicts=judged,
             )
         )
-    told.sort(key=lambda one: judged.ORDER.index(one.kind))
+    told.sort(key=lambda one: verdicts.MAP_ORDER.index(one.kind))
     return Maps(
         repeat=record.repeat,
         fold=record.fold,

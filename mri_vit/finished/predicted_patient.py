@@ -41,13 +41,13 @@ from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
 from mri_vit.report.pages import patient_drawings, patient_pages
-from mri_vit.report.reading.maps import Map
-from mri_vit.report.schema.run import Step
+from mri_vit.report.reading.run_files import Map
+from mri_vit.report.schema.metrics import Step
 from mri_vit.report.words import map_sentences, notation
-from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
@@ -139,7 +139,7 @@ def refuse_foreign(folder: Path) -> None:
     atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
-    if ownership.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
+    if atomic.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
         integrity.read_json_or_empty(folder / prediction_document.FILE)
     ):
         raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
@@ -237,7 +237,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         per_cent=predicted_endpoints.per_cent,
         number=notation.number,
         title=notation.title,
-        sequence=sequences.title,
+        sequence=recipe.title,
         interval=notation.interval,
     )
     templates.tests.update(known=notation.is_defined)
@@ -248,7 +248,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         name=made.patient,
         volumes=VOLUMES,
         qc=files.QC,
-        given=[MASKS.get(one.holds) or sequences.title(one.holds) for one in made.preparation.read],
+        given=[MASKS.get(one.holds) or recipe.title(one.holds) for one in made.preparation.read],
         strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
         strip_width=patient_drawings.STRIP_WIDTH,

@@ -34,8 +34,8 @@ from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
+from mri_vit.settings.recipe import title
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import title
 
 FILE = "reference.safetensors"  # in the run's folder
 SCHEMA = "mri-vit reference 2"  # a higher number makes it anew

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from mri_vit.data import cohort
-from mri_vit.data import spellings as identifiers
+from mri_vit.data import cohort, columns
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import NO_AGE, NO_RULE, LeftOut, Reading, SourceContents, Visit
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS
 
 MONTH_DAYS = 365.25 / 12
 MIN_TIMES = 30  # times that a distribution can be told from
@@ -183,7 +182,7 @@ def with_ids_of_scans(contents: SourceContents) -> SourceContents:
     """The same with the scans' ids and sessions in the readings, where these differ only in form and no other could be meant."""
     scanned = _scanned(contents)
     tabled = dict.fromkeys(r.patient for r in contents.readings)
-    patients = identifiers.unambiguous(tabled, identifiers.counterparts(tabled, scanned))
+    patients = columns.unambiguous(tabled, columns.counterparts(tabled, scanned))
     readings = [
         replace(r, patient=patients[r.patient], rule=f"{r.rule}; the table's id is {r.patient}") if r.patient in patients else r
         for r in contents.readings
@@ -194,8 +193,8 @@ def with_ids_of_scans(contents: SourceContents) -> SourceContents:
     sessions = {
         (patient, session): other
         for patient, its in visits.items()
-        for session, other in identifiers.unambiguous(
-            its, identifiers.counterparts(its, [v.session for v in contents.visits if v.patient == patient])
+        for session, other in columns.unambiguous(
+            its, columns.counterparts(its, [v.session for v in contents.visits if v.patient == patient])
         ).items()
     }
     of_scans = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
@@ -223,15 +222,15 @@ def _refuse_strangers(contents: SourceContents) -> None:
 def _other_forms(contents: SourceContents) -> Iterator[str]:
     """Ids of tables that are not among the scans, where an id there differs only in form."""
     tabled, scanned = dict.fromkeys(r.patient for r in contents.readings), _scanned(contents)
-    if contents.visits and (pairs := identifiers.counterparts(tabled, scanned)):
+    if contents.visits and (pairs := columns.counterparts(tabled, scanned)):
         yield other_forms(tabled, pairs)
 
 
 def other_forms(tabled: Collection[str], pairs: Mapping[str, Sequence[str]]) -> str:
     """How many ids of a table are among the scans in another form, with an example and the option that joins them."""
-    joined = len(identifiers.unambiguous(tabled, pairs))
+    joined = len(columns.unambiguous(tabled, pairs))
     name, (other, *_) = next(iter(pairs.items()))
-    example = f"{name} is in the table, {other} among the scans: {identifiers.hint(name, other)}"
+    example = f"{name} is in the table, {other} among the scans: {columns.hint(name, other)}"
     return f"{example} ({len(pairs)} of {len(tabled)} ids of the table; {JOIN_OPTION} joins the {joined} that are unambiguous)"
 
 
@@ -242,14 +241,14 @@ def _id_warnings(contents: SourceContents) -> Iterator[str]:
     bare = [p for p in dict.fromkeys(v.patient for v in contents.visits) if p not in tabled]
     if tabled and bare:
         yield f"patients with scans who are in no table: {len(bare)}, such as {', '.join(bare[:MOST_NAMED])}"
-    for names in identifiers.alike(tabled):
+    for names in columns.alike(tabled):
         yield f"the ids {', '.join(names)} differ only in form: one patient?"
 
 
 def _without_scans(contents: SourceContents, sessions: Mapping[str, list[str]]) -> list[LeftOut]:
     """The patients, and the visits of others, of whom a table knows something and no scan is there."""
     known = {left.patient for left in contents.left_out}
-    similar = identifiers.counterparts(dict.fromkeys(r.patient for r in contents.readings), _scanned(contents))
+    similar = columns.counterparts(dict.fromkeys(r.patient for r in contents.readings), _scanned(contents))
     lost: dict[tuple[str, str], LeftOut] = {}
     for r in contents.readings:
         if r.patient in known and r.patient not in sessions:
@@ -258,7 +257,7 @@ def _without_scans(contents: SourceContents, sessions: Mapping[str, list[str]]) 
             other = "; among these is an id that differs only in form" * (r.patient in similar)
             lost[r.patient, ""] = LeftOut(r.patient, r.file, f"in the table, but without scans{other}")
         elif r.session and r.session not in sessions[r.patient] and r.value and r.column not in EVENTS:
-            other = identifiers.elsewhere(r.session, sessions[r.patient])
+            other = columns.elsewhere(r.session, sessions[r.patient])
             lost[r.patient, r.session] = LeftOut(
                 r.patient, r.file, f"visit {r.session} is in the table, but without scans{other}"
             )

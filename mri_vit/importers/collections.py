@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from mri_vit.data.spellings import ALIASES, OURS, key, our_column
+from mri_vit.data.columns import ALIASES, OURS, key, our_column
 from mri_vit.errors import UsageError
 from mri_vit.importers import contrast_agent
 from mri_vit.importers.contrast_agent import Agent
@@ -46,7 +46,7 @@ from mri_vit.importers.layout import (
 from mri_vit.run.integrity import read_json
 from mri_vit.settings.schema import CHANNELS
 
-# Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/spellings.py`.
+# Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/columns.py`.
 #
 # Names are taken in any case and with any signs between: `BraTS21ID`, `patient_id`, `T1CE`, `t1-gd`. A column or file of another
 # name is not read, and what it may mean is suggested. A survival time is read where its column names the unit (`os_months`, `OS

@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mri_vit.data import cohort, sheet, spellings
+from mri_vit.data import cohort, columns, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.sheet import to_csv
 from mri_vit.errors import IntegrityError, UsageError
@@ -27,12 +27,12 @@ from mri_vit.importers.collections import LAYOUTS, PLAIN
 from mri_vit.importers.dicom.identity import Hasher, default_key, load_hasher
 from mri_vit.importers.layout import SAME_AS, Reading, SourceContents
 from mri_vit.importers.layout_reader import read_source, recognise_layout, with_strays, without_strays
-from mri_vit.run import atomic, files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, say
 from mri_vit.run.screen import plain as as_text
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.sequences import CHANNELS, REFERENCE
+from mri_vit.settings.recipe import CHANNELS, REFERENCE
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
 IMPORT = "import.json"  # by its hash of the table, a table of ours is known
@@ -94,7 +94,7 @@ def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
     That is a cohort table that was changed since, and any of our names in a folder without a record of ours.
     """
     record = integrity.read_json_or_empty(folder / IMPORT)
-    present = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(ownership.entries(folder)))
+    present = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(atomic.entries(folder)))
     if present and "layout" not in record:
         raise UsageError(f"{folder / present[0]}: mri-vit did not write it; name another folder, or move it away")
     there = folder / files.COHORT
@@ -355,15 +355,15 @@ def _under_hashes(
     names = dict.fromkeys(reading.patient for reading in readings)
     hashed = {name: hasher.patient(name) for name in names}
     tried = {
-        name: [other for other in spellings.spellings(name) if hasher.patient(other) in scanned]
+        name: [other for other in columns.id_spellings(name) if hasher.patient(other) in scanned]
         for name, own in hashed.items()
         if own not in scanned
     }
     if pairs := {name: others for name, others in tried.items() if others}:
         say(console, other_forms(names, pairs), WARNING)
         if join_similar_ids:
-            hashed |= {name: hasher.patient(other) for name, other in spellings.unambiguous(names, pairs).items()}
-    for alike in spellings.alike(names):
+            hashed |= {name: hasher.patient(other) for name, other in columns.unambiguous(names, pairs).items()}
+    for alike in columns.alike(names):
         say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
     return [
         replace(

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit.data import cohort, sheet, spellings
+from mri_vit.data import cohort, columns, sheet
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers.import_cohort import (
     CONFLICTS,
@@ -48,8 +48,7 @@ from mri_vit.importers.persons import (
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, progress, say
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 from mri_vit.settings.source import NIFTI
 
 Hashes = Mapping[Path, str]  # of voxels, by file
@@ -409,7 +408,7 @@ def _say_unknown(unknown: Sequence[Link], subjects: Mapping[str, Sequence[str]],
     """Collections share a part of their patients, so that nothing needs a look; but a slip in an id would be among these."""
     for why, there in dict.fromkeys((link.why, link.other.cohort) for link in unknown):
         of_these = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
-        similar = spellings.counterparts([link.other.patient for link in of_these], subjects[there])
+        similar = columns.counterparts([link.other.patient for link in of_these], subjects[there])
         example = next((link for link in of_these if link.other.patient in similar), of_these[0])
         like = f", and {similar[example.other.patient][0]} is: zeros, case or signs lost?" if similar else ""
         detail = f"{example.one.patient} is {example.other.patient}{like}"

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mri_vit.data import sheet
-from mri_vit.data.columns import OLDEST_YEARS, dicom_age
-from mri_vit.data.spellings import MISSING as MISSING_HERE
-from mri_vit.data.spellings import key
+from mri_vit.data.columns import MISSING as MISSING_HERE
+from mri_vit.data.columns import OLDEST_YEARS, dicom_age, key
 from mri_vit.errors import UsageError
 from mri_vit.settings import source as source_file
 

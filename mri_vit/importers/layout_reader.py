@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mri_vit.data import cohort, sheet, spellings
-from mri_vit.data.spellings import key, nearest, our_column, suggestion
+from mri_vit.data import cohort, columns, sheet
+from mri_vit.data.columns import key, nearest, our_column, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import (
     ANY_ID,
@@ -357,7 +357,7 @@ def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
             raise UsageError(
                 f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
             )
-        if cohort.is_patient_id(patient) or spellings.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
+        if cohort.is_patient_id(patient) or columns.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
     raise UsageError(

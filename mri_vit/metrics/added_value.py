@@ -21,7 +21,7 @@ from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.metrics.within_fold import WithinFold, within_fold_c, within_fold_comparison
 
 RISK = "risk"  # the column of the network's risk; covariates have names of their own
-COLLINEAR_RISK = 1e-6  # of a risk's variance in a fold: what covariates leave unexplained below it is rounding
+COLLINEAR_RISK_TOL = 1e-6  # of a risk's variance in a fold: what covariates leave unexplained below it is rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,15 +116,9 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
     columns).
     Assumption: log hazards are linear in each column; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; `within_fold.inflation` for the factor.
-
-    Parameters
-    ----------
-    inflation : as `within_fold.inflation` gives it; 1 where no network was trained on the patients.
-
-    Raises
-    ------
-    NotEstimableError where a column has no finite hazard ratio, there are no more deaths than columns, or the risk is a linear
-    function of the covariates.
+    `inflation`: as `within_fold.inflation` gives it; 1 where no network was trained on the patients.
+    Raises NotEstimableError where a column has no finite hazard ratio, there are no more deaths than columns, or the risk is a
+    linear function of the covariates.
     """
     repeats, explained = _checked(patients)
     without, alone, both = (
@@ -197,7 +191,7 @@ def _explained(columns: Float[np.ndarray, "n k"], scores: RepeatScores) -> float
             total += float((scores.risk[here] ** 2).sum())
     if not (scores.risk**2).sum():
         raise NotEstimableError("the risk is the same for all patients of each fold")
-    if total and left <= COLLINEAR_RISK * total:
+    if total and left <= COLLINEAR_RISK_TOL * total:
         raise NotEstimableError("the risk is a linear function of the covariates in every fold (collinear)")
     return 1 - _residual(centred, scores.risk) / float((scores.risk**2).sum())
 

@@ -18,11 +18,11 @@ from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
 from mri_vit.metrics.decision import odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
-MOST_PLACES = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
-SMALLEST = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
-MOST_STEPS = 100  # of Newton's method; a line that exists takes about ten
-SMALLEST_SHARE = 1e-6  # of a step that is shortened
-FLAT = 1e-10  # of the gradient per patient, as in `calibration_line`
+MAX_CURVE_POINTS = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
+PROBABILITY_EPS = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
+MAX_NEWTON_STEPS = 100  # of Newton's method; a line that exists takes about ten
+MIN_STEP_SHARE = 1e-6  # of a step that is shortened
+GRADIENT_TOL = 1e-10  # of the gradient per patient, as in `calibration_line`
 Bounds = tuple[float, float]
 
 
@@ -32,13 +32,8 @@ def brier(truth: Flags, probability: Numbers) -> float:
     Formula: mean of (p_i - y_i)². Lower is better; always predicting the prevalence q gives q (1 - q).
     Assumption: none; the score mixes calibration and discrimination (see `calibration_curve.brier_decomposition`).
     Source: Brier 1950, doi:10.1175/1520-0493(1950)078<0001:VOFEIT>2.0.CO;2.
+    Returns: float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Returns
-    -------
-    float in [0, 1]; defined with a single class too; NaN without a patient.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(brier(truth, probability), 3)
     0.158
@@ -58,14 +53,9 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     Formula: maximum likelihood without a penalty. Probabilities are moved into [2^-23, 1 - 2^-23] first.
     Assumption: miscalibration is a straight line on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005.
+    Returns: (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that
+    the probabilities separate without an error.
 
-    Returns
-    -------
-    (slope, intercept); both NaN where no finite maximum exists: one class only, equal probabilities, or classes that the
-    probabilities separate without an error.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> slope, intercept = calibration_line(truth, probability)
     >>> print(f"{slope:.2f}, {intercept:.2f}")
@@ -102,10 +92,7 @@ def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:
     Formula: the a that solves sum expit(a + logit p_i) = sum y_i, the maximum likelihood with the slope held at 1.
     Assumption: predictions are off by one constant on the logit scale.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2010, doi:10.1097/EDE.0b013e3181c30fb2.
-
-    Returns
-    -------
-    float, on the logit scale; NaN when only one class is present, since no finite a will do.
+    Returns: float, on the logit scale; NaN when only one class is present, since no finite a will do.
     """
     truth, probability = predicted(truth, probability)
     if not truth.any() or truth.all():
@@ -124,10 +111,7 @@ def recalibrated(truth: Flags, probability: Numbers) -> Float[np.ndarray, " n"]:
     would look if its scale fitted this cohort. Their calibration is ideal by construction and proves nothing.
     Assumption: as for `calibration_line`.
     Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; Steyerberg et al. 2004, doi:10.1002/sim.1844.
-
-    Returns
-    -------
-    float [n]; all NaN where the calibration line is undefined.
+    Returns: float [n]; all NaN where the calibration line is undefined.
     """
     truth, probability = predicted(truth, probability)
     slope, intercept = calibration_line(truth, probability)
@@ -140,13 +124,8 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
     Formula: sum y_i / sum p_i. 1 is ideal; above it predictions are too low on the whole, below it too high.
     Assumption: none.
     Source: Debray et al. 2017, doi:10.1136/bmj.i6460.
+    Returns: float; NaN where no positive is expected: without a patient, or where every probability is 0.
 
-    Returns
-    -------
-    float; NaN where no positive is expected: without a patient, or where every probability is 0.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(observed_to_expected(truth, probability), 3)
     1.212
@@ -163,10 +142,7 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.
-
-    Returns
-    -------
-    float; NaN without a patient.
+    Returns: float; NaN without a patient.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -185,8 +161,8 @@ class CalibrationCurve:
     @classmethod
     def of(cls, truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> CalibrationCurve:
         values = np.unique(probability)
-        if len(values) > MOST_PLACES:
-            values = values[np.linspace(0, len(values) - 1, MOST_PLACES).round().astype(int)]
+        if len(values) > MAX_CURVE_POINTS:
+            values = values[np.linspace(0, len(values) - 1, MAX_CURVE_POINTS).round().astype(int)]
         between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])
         return cls(probability, Loess.of(probability, truth.astype(float), values), between)
 
@@ -199,7 +175,7 @@ def drawn_ici(curve: CalibrationCurve, drawn: Float[np.ndarray, "b n"]) -> Float
 
 def log_odds(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """The logit of probabilities moved into [2^-23, 1 - 2^-23]."""
-    return logit(np.clip(probability, SMALLEST, 1 - SMALLEST))
+    return logit(np.clip(probability, PROBABILITY_EPS, 1 - PROBABILITY_EPS))
 
 
 @dataclass(frozen=True)
@@ -232,10 +208,7 @@ def probability_intervals(
     this. The band of the net benefit is pointwise.
     Assumption: patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-
-    Returns
-    -------
-    ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
+    Returns: ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
     """
     truth, probability = predicted(truth, probability)
     thresholds = numbers(thresholds, "thresholds")
@@ -280,8 +253,8 @@ def drawn_lines(
     design = np.stack([np.ones(len(x)), (x - middle) / spread])  # (2, n), scaled, so that one tolerance fits every cohort
     slope, intercept = line  # it exists where a draw's does
     at = _Lines.at(np.tile([intercept + slope * middle, slope * spread], (len(left), 1)), design, truth, drawn[left])
-    for _ in range(MOST_STEPS):
-        flat = np.abs(at.gradient).max(axis=1) < FLAT * at.counts.sum(axis=1)
+    for _ in range(MAX_NEWTON_STEPS):
+        flat = np.abs(at.gradient).max(axis=1) < GRADIENT_TOL * at.counts.sum(axis=1)
         found[left[flat]] = at.beta[flat]
         left, at = left[~flat], at.of(~flat)
         if not len(left):
@@ -321,7 +294,7 @@ def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Bool[np.ndarra
     step = np.stack([c * gradient[:, 0] - b * gradient[:, 1], a * gradient[:, 1] - b * gradient[:, 0]], axis=1)
     step /= (a * c - b**2)[:, None]
     share, rows, found = 1.0, np.arange(len(step)), _Lines.at(at.beta - step, design, truth, at.counts)
-    while share > SMALLEST_SHARE:
+    while share > MIN_STEP_SHARE:
         rows = rows[(found.gradient[rows] ** 2).sum(axis=1) > (gradient[rows] ** 2).sum(axis=1)]
         if not len(rows):
             break

@@ -51,10 +51,7 @@ def brier_decomposition(truth: Flags, probability: Numbers, bins: int = 10) -> D
     doi:10.1007/s00382-011-1191-1).
     Source: Murphy 1973, doi:10.1175/1520-0450(1973)012<0595:ANVPOT>2.0.CO;2; the terms within bins: Stephenson et al. 2008,
     doi:10.1175/2007WAF2006116.1.
-
-    Returns
-    -------
-    Decomposition; all NaN without a patient.
+    Returns: Decomposition; all NaN without a patient.
     """
     truth, probability = predicted(truth, probability)
     if not len(truth):
@@ -78,13 +75,8 @@ def expected_calibration_error(truth: Flags, probability: Numbers, bins: int = 1
     Assumption: none, but it depends on the bins and is above zero for a perfect model of few patients; compare only at
     equal n and bins.
     Source: Naeini et al. 2015, doi:10.1609/aaai.v29i1.9602; equal width and ten or so bins: Guo et al. 2017, arXiv:1706.04599.
+    Returns: float in [0, 1]; defined with a single class too; NaN without a patient.
 
-    Returns
-    -------
-    float in [0, 1]; defined with a single class too; NaN without a patient.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(expected_calibration_error(truth, probability), 4)
     0.1375
@@ -106,10 +98,7 @@ def reliability_curve(truth: Flags, probability: Numbers, bins: int = 10) -> Rel
     fewer bins than asked for. The interval of a share is Wilson's at 95 %.
     Assumption: patients of a bin are alike enough for one share.
     Source: Van Calster et al. 2016, doi:10.1016/j.jclinepi.2015.12.005; Wilson 1927, doi:10.1080/01621459.1927.10502953.
-
-    Returns
-    -------
-    Reliability, bins in rising order of probability; without a patient, arrays of length 0.
+    Returns: Reliability, bins in rising order of probability; without a patient, arrays of length 0.
     """
     truth, probability = predicted(truth, probability)
     bin_of, mean, observed, n = _binned(truth, probability, bins)
@@ -157,8 +146,6 @@ class Loess:
     Assumption: the curve is near a quadratic within the reach.
     Source: Cleveland & Devlin 1988, doi:10.1080/01621459.1988.10478639; R's `loess`.
 
-    Examples
-    --------
     A parabola is its own curve:
 
     >>> x = np.arange(8.0)

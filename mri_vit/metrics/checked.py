@@ -13,15 +13,13 @@ Flags = Bool[np.ndarray, " n"] | Real[np.ndarray, " n"]  # True and False, or 1 
 Numbers = Real[np.ndarray, " n"]  # of any type; computed with in double precision
 Groups = Shaped[np.ndarray, " n"]  # of any type that sorts: numbers, words
 
-SHOWN = 3  # wrong values that a message quotes: enough to recognise what was passed
+SHOWN_VALUES = 3  # wrong values that a message quotes: enough to recognise what was passed
 
 
 def flags(values: np.ndarray, name: str) -> Bool[np.ndarray, " n"]:
     """Flags of any type as bool.
 
-    Raises
-    ------
-    ValueError when the array is not one-dimensional or not of numbers, or a value is neither 0 nor 1 (NaN is neither).
+    Raises ValueError when the array is not one-dimensional or not of numbers, or a value is neither 0 nor 1 (NaN is neither).
     """
     values = _of_numbers(values, name, "biuf", axes=1)
     if values.dtype.kind == "b":
@@ -29,7 +27,7 @@ def flags(values: np.ndarray, name: str) -> Bool[np.ndarray, " n"]:
     positive = values == 1
     wrong = ~positive & (values != 0)
     if wrong.any():
-        found = ", ".join(f"{value:g}" for value in np.unique(values[wrong])[:SHOWN])
+        found = ", ".join(f"{value:g}" for value in np.unique(values[wrong])[:SHOWN_VALUES])
         raise ValueError(f"{int(wrong.sum())} of {len(values)} {name} are neither 0 nor 1; found {found}")
     return positive
 
@@ -37,9 +35,7 @@ def flags(values: np.ndarray, name: str) -> Bool[np.ndarray, " n"]:
 def numbers(values: np.ndarray, name: str, axes: int = 1) -> Float[np.ndarray, "*shape"]:
     """Finite numbers of any type in double precision.
 
-    Raises
-    ------
-    ValueError when the array has other axes or is not of numbers, or a value is NaN or infinite.
+    Raises ValueError when the array has other axes or is not of numbers, or a value is NaN or infinite.
     """
     values = _of_numbers(values, name, "iuf", axes).astype(float, copy=False)
     if not np.isfinite(values).all():
@@ -52,9 +48,7 @@ def numbers(values: np.ndarray, name: str, axes: int = 1) -> Float[np.ndarray, "
 def probabilities(values: np.ndarray) -> Float[np.ndarray, " n"]:
     """Probabilities in double precision.
 
-    Raises
-    ------
-    ValueError as by `numbers`, or when one lies outside [0, 1].
+    Raises ValueError as by `numbers`, or when one lies outside [0, 1].
     """
     values = numbers(values, "probabilities")
     outside = int(((values < 0) | (values > 1)).sum())
@@ -97,9 +91,7 @@ def outcome(
 def grouped(group: np.ndarray, patients: int) -> Groups:
     """The group of each patient.
 
-    Raises
-    ------
-    ValueError when there is not one group for each patient, or a group is NaN, which equals no other.
+    Raises ValueError when there is not one group for each patient, or a group is NaN, which equals no other.
     """
     group = np.asarray(group)
     if group.ndim != 1 or len(group) != patients:

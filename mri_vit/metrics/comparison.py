@@ -56,18 +56,10 @@ def nadeau_bengio(differences: Float[np.ndarray, " r"], n_train: int, n_test: in
     Assumption: differences are near normal, and two folds correlate by n_test / (n_train + n_test), a rule of thumb.
     Source: Nadeau & Bengio 2003, doi:10.1023/A:1024068626366; over repeats: Bouckaert & Frank 2004,
     doi:10.1007/978-3-540-24775-3_3.
+    `differences`: float [r], one for each fold of each repeat; NaN (undefined in a fold) are left out.
+    `n_train`, `n_test`: patients in a training and in a test set.
+    Returns: (t, p_greater); both NaN with fewer than two differences or when they do not vary.
 
-    Parameters
-    ----------
-    differences : float [r], one for each fold of each repeat; NaN (undefined in a fold) are left out.
-    n_train, n_test : patients in a training and in a test set.
-
-    Returns
-    -------
-    (t, p_greater); both NaN with fewer than two differences or when they do not vary.
-
-    Examples
-    --------
     >>> t, p = nadeau_bengio(np.array([0.02, 0.05, 0.01, 0.04, 0.03]), n_train=80, n_test=20)
     >>> print(f"{t:.2f}, p {p:.3f}")
     2.83, p 0.024
@@ -89,13 +81,8 @@ def holm(p: Float[np.ndarray, " h"]) -> Float[np.ndarray, " h"]:
     Formula: for the i-th smallest (i from 1) of the h defined p, max over j <= i of (h - j + 1) p_j, at most 1.
     Assumption: none about how the tests depend on each other.
     Source: Holm 1979, Scandinavian Journal of Statistics 6:65, https://www.jstor.org/stable/4615733.
+    Returns: float [h], in the order given; NaN stay NaN and are not counted among the tests.
 
-    Returns
-    -------
-    float [h], in the order given; NaN stay NaN and are not counted among the tests.
-
-    Examples
-    --------
     >>> holm(np.array([0.01, 0.04, 0.03]))
     array([0.03, 0.06, 0.06])
     """
@@ -117,13 +104,8 @@ def paired_comparison(difference: float, draws: Float[np.ndarray, " b"], inflate
     undefined are left out.
     Assumption: each draw was of the same patients for both models, and the difference is near normal.
     Source: Efron & Tibshirani 1993, chapters 13 and 16.
+    Returns: Comparison; see there for draws that are all equal; all but the difference NaN where fewer than two are defined.
 
-    Returns
-    -------
-    Comparison; see there for draws that are all equal; all but the difference NaN where fewer than two are defined.
-
-    Examples
-    --------
     >>> found = paired_comparison(0.2, np.random.default_rng(0).normal(0.2, 0.05, 999), 2.0)
     >>> print(f"{found.low:.2f} to {found.high:.2f}, p {found.p:.2f}")
     0.01 to 0.39, p 0.04
@@ -140,13 +122,8 @@ def difference_of_means(mean: float, deviation: float, other_mean: float, other_
 
     Formula: |m1 - m2| / sqrt((s1² + s2²) / 2), s the sample standard deviations.
     Source: Austin 2009, doi:10.1002/sim.3697.
+    Returns: float, 0 or more; NaN where a group has no mean or no deviation, or neither group varies and the means differ.
 
-    Returns
-    -------
-    float, 0 or more; NaN where a group has no mean or no deviation, or neither group varies and the means differ.
-
-    Examples
-    --------
     >>> difference_of_means(60.0, 10.0, 65.0, 10.0)
     0.5
     """
@@ -163,13 +140,8 @@ def difference_of_shares(counts: Integer[np.ndarray, " k"], others: Integer[np.n
     Formula: sqrt(d' S⁻ d), d the differences of the shares of all levels but the first and S the mean of both groups' multinomial
     covariances; with two levels |p1 - p2| / sqrt((p1 (1 - p1) + p2 (1 - p2)) / 2).
     Source: Austin 2009, doi:10.1002/sim.3697, for two levels; Yang & Dalton 2012, SAS Global Forum, paper 335, for more.
+    Returns: float, 0 or more; NaN where a group is empty, or where a share is all of one group and none of the other's.
 
-    Returns
-    -------
-    float, 0 or more; NaN where a group is empty, or where a share is all of one group and none of the other's.
-
-    Examples
-    --------
     >>> round(difference_of_shares(np.array([50, 50]), np.array([40, 60])), 3)
     0.202
     """

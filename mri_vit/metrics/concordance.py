@@ -77,10 +77,7 @@ def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Gro
     Assumption: risks are comparable inside a group; nothing is assumed between groups. Two models trained on different
     folds share no scale (a Cox risk has no zero), so this is the safer figure; the pooled one uses more pairs.
     Source: the stratified concordance of R's survival::concordance.
-
-    Returns
-    -------
-    float in [0, 1]; NaN without a comparable pair inside any group.
+    Returns: float in [0, 1]; NaN without a comparable pair inside any group.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     group = grouped(group, len(risk))
@@ -105,17 +102,9 @@ def uno_c(
     Formula: sum_i w_i (concordant_i + ½ tied_i) / sum_i w_i comparable_i over deaths i with T_i < tau, w_i = G(T_i)^-2.
     Assumption: censoring is unrelated to survival and to risk; tau lies within the follow-up.
     Source: Uno et al. 2011, doi:10.1002/sim.4154. G(t) as in scikit-survival; the other reading is G(t-).
+    `tau`: days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
+    Returns: float in [0, 1]; NaN without a comparable pair.
 
-    Parameters
-    ----------
-    tau : days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
-
-    Returns
-    -------
-    float in [0, 1]; NaN without a comparable pair.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
@@ -153,13 +142,8 @@ def harrell_interval(
     Assumption: patients are independent; the models are taken as given (training is not repeated). Draws without a
     comparable pair are left out. Time is O(n log n) for each draw.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
+    Returns: (low, high); both NaN when C itself is undefined.
 
-    Returns
-    -------
-    (low, high); both NaN when C itself is undefined.
-
-    Examples
-    --------
     Five patients say nothing:
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -191,10 +175,7 @@ def uno_interval(
     Definition: as `harrell_interval`, with the censoring curve estimated anew on each draw.
     Assumption: as for Uno's C and for `harrell_interval`.
     Source: Efron & Tibshirani 1993, chapter 13; Uno et al. 2011, doi:10.1002/sim.4154.
-
-    Returns
-    -------
-    (low, high); both NaN when C itself is undefined.
+    Returns: (low, high); both NaN when C itself is undefined.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     if math.isnan(uno_c(time_days, event, risk, tau)):

@@ -19,12 +19,12 @@ from lifelines.statistics import proportional_hazard_test
 
 from mri_vit.metrics.checked import Flags, Numbers, flags, followed, outcome, refuse_unequal
 
-COLLINEAR_COLUMN = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
-LARGEST_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
+COLLINEAR_TOL = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
+MAX_STANDARD_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation, out of fold: that of the control on clinical columns
 DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
-TO_THE_TOP = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
-WITH_PRIOR = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
+NEWTON_OPTIONS = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
+PRIOR_NEWTON_OPTIONS = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 
 UNDEFINED = math.nan, math.nan, math.nan
 
@@ -55,17 +55,14 @@ def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> 
 
     Formula: Efron's partial likelihood, the sum of the strata's.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
-
-    Raises
-    ------
-    NotEstimableError that names the column without a finite hazard ratio.
+    Raises NotEstimableError that names the column without a finite hazard ratio.
     """
     for name, column in columns.items():
         _refuse_separation(str(name), days, died, column.to_numpy(float), stratum)
     x = columns.to_numpy(float)
     fitted = _at_the_top(days, died, x, stratum)
     errors = fitted.standard_errors_.to_numpy(float) if fitted else np.full(x.shape[1], np.nan)
-    unbounded = np.flatnonzero(~(errors * x.std(axis=0) < LARGEST_ERROR))
+    unbounded = np.flatnonzero(~(errors * x.std(axis=0) < MAX_STANDARD_ERROR))
     if fitted is None or len(unbounded):
         named = ", ".join(str(columns.columns[column]) for column in unbounded)
         raise NotEstimableError(
@@ -96,7 +93,7 @@ def out_of_fold(
             continue
         table = _table(days[train], died[train], columns[train][:, varying], stratum[train])
         penalty = 1 / (PRIOR_VARIANCE * int(train.sum()))  # lifelines divides the likelihood by n
-        fitted = _fitted(CoxPHFitter(penalizer=penalty), table, WITH_PRIOR)
+        fitted = _fitted(CoxPHFitter(penalizer=penalty), table, PRIOR_NEWTON_OPTIONS)
         if fitted is None:
             raise NotEstimableError(f"the Cox regression without fold {name + 1} did not converge")
         predicted[test] = columns[test][:, varying] @ fitted.params_.to_numpy(float)
@@ -115,14 +112,14 @@ def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str
             values = column.to_numpy(float)
             values = values - pd.Series(values).groupby(stratum).transform("mean").to_numpy()
             size = float(values @ values)
-            if size <= COLLINEAR_COLUMN * max(1.0, float((column**2).sum())):
+            if size <= COLLINEAR_TOL * max(1.0, float((column**2).sum())):
                 wrong.setdefault(str(name), "does not vary within a fold")
                 continue
             for _ in range(2):  # once more, against rounding
                 for axis in axes:
                     values = values - (values @ axis) * axis
             rest = float(values @ values)
-            if rest <= COLLINEAR_COLUMN * size:
+            if rest <= COLLINEAR_TOL * size:
                 wrong.setdefault(str(name), "follows from the other covariates")
             else:
                 axes.append(values / np.sqrt(rest))
@@ -143,15 +140,15 @@ def _at_the_top(days: Days, died: Died, x: Float[np.ndarray, "n k"], stratum: St
     centred = x - pd.DataFrame(x).groupby(stratum).transform("mean").to_numpy()
     triangle = np.linalg.qr(centred, mode="r")
     size = np.abs(np.diag(triangle))
-    if len(centred) < x.shape[1] or not (size**2 > COLLINEAR_COLUMN * (centred**2).sum(axis=0)).all():
+    if len(centred) < x.shape[1] or not (size**2 > COLLINEAR_TOL * (centred**2).sum(axis=0)).all():
         return None
     directions = np.linalg.inv(triangle) * np.sqrt(len(x))
-    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), TO_THE_TOP)
+    climbed = _fitted(CoxPHFitter(), _table(days, died, centred @ directions, stratum), NEWTON_OPTIONS)
     if climbed is None:
         return None
     top = directions @ climbed.params_.to_numpy(float)
     start = top * x.std(axis=0, ddof=1)  # per its own deviation
-    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), TO_THE_TOP, start)
+    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), NEWTON_OPTIONS, start)
 
 
 def _fitted(
@@ -203,14 +200,9 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
     over time.
     Assumption: the log hazard is linear in the risk; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
+    Returns: HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had
+    the highest (or the lowest) risk of those at risk.
 
-    Returns
-    -------
-    HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had the
-    highest (or the lowest) risk of those at risk.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
     >>> event = np.array([1, 1, 0, 1, 0, 1])
     >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1, 0.2])

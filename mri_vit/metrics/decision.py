@@ -39,9 +39,7 @@ class Threshold:
     def apply(self, patients: Iterable[str], score: Numbers) -> Bool[np.ndarray, " n"]:
         """True for patients whose score reaches the threshold.
 
-        Raises
-        ------
-        IntegrityError that names the first patient on whom the threshold was chosen; ValueError when a score is NaN or
+        Raises IntegrityError that names the first patient on whom the threshold was chosen; ValueError when a score is NaN or
         there is not one score for each patient.
         """
         names, score = _named(patients, score)
@@ -62,9 +60,7 @@ class Threshold:
 def choose_threshold(patients: Iterable[str], truth: Flags, score: Numbers) -> Threshold:
     """The `youden_threshold` of these patients (tuning data), bound to them.
 
-    Raises
-    ------
-    ValueError when only one class is present, a label is neither 0 nor 1, a score is NaN or infinite, or there is not one
+    Raises ValueError when only one class is present, a label is neither 0 nor 1, a score is NaN or infinite, or there is not one
     label and one score for each patient.
     """
     truth, score = labelled(truth, score)
@@ -79,10 +75,7 @@ def choose_cutoff(patients: Iterable[str], risk: Numbers) -> Threshold:
     """The median risk of these patients (training data), bound to them; it parts low from high risk.
 
     Assumption: the patients it is applied to have risks on the same scale, so they come from the same model.
-
-    Raises
-    ------
-    ValueError when there is no patient, a risk is NaN or infinite, or there is not one risk for each patient.
+    Raises ValueError when there is no patient, a risk is NaN or infinite, or there is not one risk for each patient.
     """
     names, risk = _named(patients, risk)
     if not names:
@@ -98,13 +91,8 @@ def youden_threshold(truth: Flags, score: Numbers) -> float:
     Assumption: a missed positive weighs as much as a false alarm, per patient of its class. Chosen and judged on the same
     patients it is too good, so use `choose_threshold`.
     Source: Youden 1950, doi:10.1002/1097-0142(1950)3:1<32::AID-CNCR2820030106>3.0.CO;2-3.
+    Returns: float, in the units of the score; NaN when only one class is present.
 
-    Returns
-    -------
-    float, in the units of the score; NaN when only one class is present.
-
-    Examples
-    --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> youden_threshold(truth, score)
     0.35
@@ -127,13 +115,8 @@ def operating_point(truth: Flags, positive: Flags) -> OperatingPoint:
     the called; NPV = negatives among those not called; each with a 95 % Wilson interval.
     Assumption: the threshold was not chosen on these patients (see `Threshold`). PPV and NPV belong to this prevalence.
     Source: Altman & Bland 1994, doi:10.1136/bmj.308.6943.1552 and doi:10.1136/bmj.309.6947.102; Wilson 1927.
+    Returns: OperatingPoint; a rate of nobody is NaN, and so are its bounds.
 
-    Returns
-    -------
-    OperatingPoint; a rate of nobody is NaN, and so are its bounds.
-
-    Examples
-    --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> operating_point(truth, score >= 0.35).sensitivity.value
     1.0
@@ -158,13 +141,8 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     Assumption: probabilities are calibrated; a patient who would be treated from a risk of t on weighs harm against benefit
     as t : (1 - t).
     Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
+    Returns: float [t], per patient; NaN when only one class is present, where there is nothing to decide.
 
-    Returns
-    -------
-    float [t], per patient; NaN when only one class is present, where there is nothing to decide.
-
-    Examples
-    --------
     >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> net_benefit(truth, probability, np.array([0.3])).round(3)
     array([0.393])
@@ -185,10 +163,7 @@ def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Floa
     Formula: q - (1 - q) x t / (1 - t), q the prevalence; zero where t = q.
     Assumption: as for `net_benefit`.
     Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
-
-    Returns
-    -------
-    float [t], per patient; NaN when only one class is present.
+    Returns: float [t], per patient; NaN when only one class is present.
     """
     return net_benefit(truth, np.ones(len(truth)), thresholds)
 
@@ -218,17 +193,10 @@ def survival_net_benefit(
     share how many of all these are. Treating nobody gives 0.
     Assumption: within those who reach the threshold, censoring is unrelated to survival.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53.
+    `death`: [n], predicted probability to die by `at_day`.
+    Returns: float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where
+    nobody does.
 
-    Parameters
-    ----------
-    death : [n], predicted probability to die by `at_day`.
-
-    Returns
-    -------
-    float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where nobody does.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> death = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
@@ -268,10 +236,7 @@ def survival_net_benefit_band(
     nothing, it is Greenwood's.
     Assumption: patients are independent, and predictions are taken as given (training is not repeated).
     Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
-
-    Returns
-    -------
-    (low, high), each float [t]; NaN where the net benefit is, and without width where nobody reaches the threshold.
+    Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where nobody reaches the threshold.
     """
     benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
     time_days, event = followed(time_days, event)

@@ -60,13 +60,8 @@ def auc_within(truth: Flags, score: Numbers, group: Groups) -> float:
     Formula: sum_g m_g k_g AUC_g / sum_g m_g k_g; a group of one class has no pair and no weight.
     Assumption: scores are comparable inside a group; nothing is assumed between groups, whose scales may differ.
     Source: the covariate-adjusted AUC of Janes & Pepe 2009, doi:10.1093/biomet/asp002, weighted by pairs.
+    Returns: float in [0, 1]; NaN when no group holds both classes.
 
-    Returns
-    -------
-    float in [0, 1]; NaN when no group holds both classes.
-
-    Examples
-    --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> auc_within(truth, score, np.array(["a", "b", "a", "b"]))
     1.0
@@ -90,13 +85,8 @@ def average_precision(truth: Flags, score: Numbers) -> float:
     Formula: sum over thresholds of (recall step) x (precision), without interpolation; by scikit-learn.
     Assumption: the prevalence is that of interest; the figure is not comparable between cohorts of unequal prevalence.
     Source: Davis & Goadrich 2006, doi:10.1145/1143844.1143874; Saito & Rehmsmeier 2015, doi:10.1371/journal.pone.0118432.
+    Returns: float in (0, 1]; NaN when only one class is present (without a negative it would be 1 whatever the scores).
 
-    Returns
-    -------
-    float in (0, 1]; NaN when only one class is present (without a negative it would be 1 whatever the scores).
-
-    Examples
-    --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> round(average_precision(truth, score), 3)
     0.833
@@ -116,10 +106,7 @@ def weighted_auc(
     Formula: sum_ij u_i v_j (1[s_i > s_j] + ½ 1[s_i = s_j]) / (sum u sum v), from running sums over the sorted scores.
     Assumption: weights are not negative; a patient takes no part on a side where its weight is zero.
     Source: the weighted form of Bamber 1975, doi:10.1016/0022-2496(75)90001-2.
-
-    Returns
-    -------
-    float [b]; NaN where a side has no weight.
+    Returns: float [b]; NaN where a side has no weight.
     """
     score = numbers(score, "scores")
     for weight in (positive_weight, negative_weight):
@@ -154,13 +141,8 @@ def bootstrap_interval(
     Without a single error the interval has no width.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13; stratified as in pROC (Robin et al. 2011,
     doi:10.1186/1471-2105-12-77).
+    Returns: (low, high); both NaN when only one class is present.
 
-    Returns
-    -------
-    (low, high); both NaN when only one class is present.
-
-    Examples
-    --------
     >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
     >>> low, high = bootstrap_interval(truth, score, np.random.default_rng(0))
@@ -184,10 +166,7 @@ def chance_error(positives: int, negatives: int) -> float:
     Formula: sqrt((m + k + 1) / (12 m k)), the exact standard error when scores have nothing to do with the truth.
     Assumption: no ties between scores (with ties it is smaller).
     Source: Mann & Whitney 1947; Bamber 1975, doi:10.1016/0022-2496(75)90001-2.
-
-    Returns
-    -------
-    float; NaN without at least one patient of each class.
+    Returns: float; NaN without at least one patient of each class.
     """
     if not positives or not negatives:
         return math.nan
@@ -200,10 +179,7 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
     Assumption: none for the mean; the variance between cross-validation folds describes spread, it is no basis for a
     confidence interval, because the folds share training patients (Bengio & Grandvalet 2004, JMLR 5:1089).
     Source: the "mean ± variance" of Saeed et al. 2023, Table 4, doi:10.1016/j.media.2023.102989, is the sample variance.
-
-    Returns
-    -------
-    (mean, variance); the mean is NaN without a defined value, the variance with fewer than two.
+    Returns: (mean, variance); the mean is NaN without a defined value, the variance with fewer than two.
     """
     defined = values[~np.isnan(values)]
     mean = float(defined.mean()) if len(defined) else math.nan
@@ -212,7 +188,7 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
 
 
 # (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
-FEW, MANY = 10, 20
+WILSON_BELOW, NORMAL_FROM = 10, 20
 
 
 def delong_components(truth: Flags, score: Numbers) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
@@ -234,10 +210,7 @@ def delong_variance(truth: Flags, score: Numbers) -> float:
     Formula: var(V10) / m + var(V01) / k, with sample variances of the structural components.
     Assumption: patients are independent draws, and the scores were not fitted to them.
     Source: DeLong et al. 1988, doi:10.2307/2531595.
-
-    Returns
-    -------
-    float; NaN with fewer than two positives or two negatives. Zero when the classes are separated without an error.
+    Returns: float; NaN with fewer than two positives or two negatives. Zero when the classes are separated without an error.
     """
     truth, score = labelled(truth, score)
     if not _enough(truth):
@@ -295,13 +268,8 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
     Assumption: as for the interval of one AUC. For nested models fitted to the same patients the test is too cautious
     (Demler et al. 2012, doi:10.1002/sim.5328); for scores of patients held out, as here, it is in order.
     Source: DeLong et al. 1988, doi:10.2307/2531595.
+    Returns: Comparison; see there for a variance of zero; all NaN but the difference with fewer than two of a class.
 
-    Returns
-    -------
-    Comparison; see there for a variance of zero; all NaN but the difference with fewer than two of a class.
-
-    Examples
-    --------
     >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
     >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
     >>> found = delong_paired(truth, score, score[::-1].copy())
@@ -338,12 +306,8 @@ def _enough(truth: Bool[np.ndarray, " n"]) -> bool:
 def auc_interval(truth: Flags, score: Numbers) -> tuple[float, float]:
     """95 % interval of the AUC of given scores, by `wilson_of_auc` with DeLong's variance.
 
-    Returns
-    -------
-    (low, high); both NaN with fewer than two positives or two negatives.
+    Returns: (low, high); both NaN with fewer than two positives or two negatives.
 
-    Examples
-    --------
     No error among 41 positives and 41 negatives:
 
     >>> import numpy as np
@@ -369,10 +333,7 @@ def wilson_of_auc(value: float, variance: float, positives: int, negatives: int,
     up to an AUC of 0.8 (`tests/metrics/test_intervals.py`); of an AUC of 0.50 refitted to nothing it covers 95 to 99 %
     (`covered` in `pipelines/reproductions/null_studies/null_studies.csv`).
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953; Newcombe 2006, doi:10.1002/sim.2324.
-
-    Returns
-    -------
-    (low, high); both NaN where value or variance is.
+    Returns: (low, high); both NaN where value or variance is.
     """
     if math.isnan(value) or math.isnan(variance):
         return math.nan, math.nan
@@ -388,15 +349,9 @@ def wilson_of_c(value: float, variance: float, null_variance: float, refits: boo
     Formula: n_eff, which Wilson's formula takes, is the lesser of C (1 - C) / variance and 1 / (4 null_variance), the number of
     patients of whom a share of one half has the variance that C has without a signal; `refits` as for `wilson_of_auc`.
     Assumption: patients are independent.
-
-    Parameters
-    ----------
-    variance : of C for given scores (`within_fold.within_fold_c`, its variance); it is 0 where no pair is out of order.
-    null_variance : of C of permuted risks (`within_fold.within_fold_c`, its error squared).
-
-    Returns
-    -------
-    (low, high); both NaN where a number is.
+    `variance`: of C for given scores (`within_fold.within_fold_c`, its variance); it is 0 where no pair is out of order.
+    `null_variance`: of C of permuted risks (`within_fold.within_fold_c`, its error squared).
+    Returns: (low, high); both NaN where a number is.
     """
     if math.isnan(value + variance + null_variance) or not null_variance:
         return math.nan, math.nan
@@ -416,7 +371,7 @@ def _wilson(value: float, patients: float, refits: bool) -> tuple[float, float]:
     weight = Z_95**2 / patients
     centre = (value + weight / 2) / (1 + weight)
     reach = math.sqrt(weight * (value * (1 - value) + weight / 4)) / (1 + weight)
-    normal = min(1.0, max(0.0, (patients * min(value, 1 - value) - FEW) / (MANY - FEW)))
+    normal = min(1.0, max(0.0, (patients * min(value, 1 - value) - WILSON_BELOW) / (NORMAL_FROM - WILSON_BELOW)))
     centre += normal * (value - centre)
     reach += normal * (math.sqrt(weight * value * (1 - value)) - reach)
     return max(0.0, centre - reach), min(1.0, centre + reach)

@@ -20,10 +20,10 @@ from mri_vit.metrics.checked import Groups, refuse_unequal
 
 RESAMPLES = 1000  # Efron & Tibshirani 1993, section 13.3: about a thousand for a percentile interval
 CONFIDENCE = 0.95
-MOST_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
-MOST_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
-LEAST_RESAMPLES = 25  # together, however many patients: what a statistic reads of each patient is read once for them all
-MOST_KEPT = 48  # portions of draws kept for the next statistic: 50,000 patients, drawn freely and by class, make 39 of 104 MB
+MAX_COUNTS = 4_000_000  # counts drawn together, in a byte each: 4 MB, so that memory does not grow with the cohort
+MAX_NUMBERS = 250_000  # counts that a statistic gets together: 2 MB, so that what it makes of them stays in a core's cache
+MIN_RESAMPLES = 25  # together, however many patients: what a statistic reads of each patient is read once for them all
+MAX_CACHED = 48  # portions of draws kept for the next statistic: 50,000 patients, drawn freely and by class, make 39 of 104 MB
 
 Statistic = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b *measures"]]
 
@@ -41,19 +41,11 @@ def interval(
     and the interval runs between the quantiles of its values. Resamples where it is undefined are left out.
     Assumption: one row per patient; patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
+    `statistic`: takes float [b, n], how often each patient came up in each of b resamples; gives float [b, ...], NaN where it is
+    undefined.
+    `strata`: [n], the group within which a patient is drawn; one value for all where patients are drawn freely.
+    Returns: (low, high), each of the statistic's shape; NaN where it is undefined in every resample.
 
-    Parameters
-    ----------
-    statistic : takes float [b, n], how often each patient came up in each of b resamples; gives float [b, ...], NaN where it
-        is undefined.
-    strata : [n], the group within which a patient is drawn; one value for all where patients are drawn freely.
-
-    Returns
-    -------
-    (low, high), each of the statistic's shape; NaN where it is undefined in every resample.
-
-    Examples
-    --------
     The mean age of four patients:
 
     >>> age = np.array([40.0, 50.0, 60.0, 70.0])
@@ -87,16 +79,16 @@ def percentile_interval(
 
 
 def portions(draws: int, patients: int, most: int) -> list[int]:
-    """`draws` in portions of at most `most` numbers, or of `LEAST_RESAMPLES` draws where these are more."""
-    together = max(LEAST_RESAMPLES, most // max(patients, 1))
+    """`draws` in portions of at most `most` numbers, or of `MIN_RESAMPLES` draws where these are more."""
+    together = max(MIN_RESAMPLES, most // max(patients, 1))
     return [min(together, draws - start) for start in range(0, draws, together)]
 
 
 def _blocks(strata: Groups, generator: np.random.Generator, resamples: int) -> Iterator[Float[np.ndarray, "b n"]]:
     """The counts of `resamples` resamples, a few at a time."""
-    for portion in portions(resamples, len(strata), MOST_COUNTS):
+    for portion in portions(resamples, len(strata), MAX_COUNTS):
         drawn, start = _counts(strata, generator, portion), 0
-        for block in portions(portion, len(strata), MOST_NUMBERS):
+        for block in portions(portion, len(strata), MAX_NUMBERS):
             yield drawn[start : start + block].astype(float)
             start += block
 
@@ -116,7 +108,7 @@ def _counts(strata: Groups, generator: np.random.Generator, resamples: int) -> U
     return drawn
 
 
-@lru_cache(MOST_KEPT)
+@lru_cache(MAX_CACHED)
 def _drawn(state: str, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b size"], Any]:
     """How often each of `size` patients comes up, and the state that NumPy's default generator in `state` then has.
 
@@ -147,13 +139,8 @@ def wilson_interval(
     Formula: (q + z²/2N ± z sqrt(q (1 - q) / N + z²/4N²)) / (1 + z²/N), with q = count / N and z the normal quantile.
     Assumption: independent patients, each with the same chance.
     Source: Wilson 1927, doi:10.1080/01621459.1927.10502953.
+    Returns: (low, high), each float [b] in [0, 1]; NaN where the total is 0.
 
-    Returns
-    -------
-    (low, high), each float [b] in [0, 1]; NaN where the total is 0.
-
-    Examples
-    --------
     >>> low, high = wilson_interval(np.array([8]), np.array([10]))
     >>> print(f"{low[0]:.3f} to {high[0]:.3f}")
     0.490 to 0.943
@@ -169,8 +156,6 @@ def wilson_interval(
 def rate(count: int, total: int) -> Rate:
     """The share `count / total` with its 95 % Wilson interval (see `wilson_interval`); NaN three times when the total is 0.
 
-    Examples
-    --------
     >>> rate(8, 10).value
     0.8
     """

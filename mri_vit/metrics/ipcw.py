@@ -30,13 +30,8 @@ def cumulative_dynamic_auc(
     d_j = 1[T_j > t], w_i = 1 / G(T_i); patients censored by t count through the weights alone.
     Assumption: censoring is unrelated to survival and risk.
     Source: Uno et al. 2007, doi:10.1198/016214507000000149; Hung & Chiang 2010, doi:10.1002/cjs.10046.
+    Returns: float [t]; NaN at a day without a case or without a control.
 
-    Returns
-    -------
-    float [t]; NaN at a day without a case or without a control.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
@@ -78,10 +73,7 @@ def mean_cumulative_dynamic_auc(
     patients, S(t_0) = 1; days without a value are left out of both sums.
     Assumption: as for AUC(t); days are in rising order.
     Source: Lambert & Chevret 2016, doi:10.1177/0962280213515571.
-
-    Returns
-    -------
-    float; NaN when no day has both a value and a death.
+    Returns: float; NaN when no day has both a value and a death.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -106,17 +98,9 @@ def brier_at(
     Formula: mean of S_i(t)² 1[T_i <= t, death] / G(T_i) + (1 - S_i(t))² 1[T_i > t] / G(t).
     Assumption: censoring is unrelated to survival and to the prediction. Compare with `brier_of_kaplan_meier`.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
+    `survival`: float [n, t], each patient's predicted probability to live longer than each day.
+    Returns: float [t]; NaN at a day beyond which nobody was followed.
 
-    Parameters
-    ----------
-    survival : float [n, t], each patient's predicted probability to live longer than each day.
-
-    Returns
-    -------
-    float [t]; NaN at a day beyond which nobody was followed.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
@@ -162,10 +146,7 @@ def integrated_brier(
     Formula: the trapezoid integral of Brier(t) over [t_1, t_T], divided by t_T - t_1.
     Assumption: as for Brier(t); days are in rising order.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
-
-    Returns
-    -------
-    float; NaN with fewer than two days, or when Brier(t) is undefined at one of them.
+    Returns: float; NaN with fewer than two days, or when Brier(t) is undefined at one of them.
     """
     at_days = numbers(at_days, "days")
     refuse_disorder(at_days)
@@ -184,10 +165,7 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
 
     Assumption: as for Brier(t). The curve is that of the patients it is judged on, so the reference is a little too good.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
-
-    Returns
-    -------
-    float [t]; NaN at a day beyond which nobody was followed.
+    Returns: float [t]; NaN at a day beyond which nobody was followed.
     """
     time_days, event = followed(time_days, event)
     at_days = numbers(at_days, "days")
@@ -219,10 +197,7 @@ def auc_at_interval(
     to 11 at risk it covered 86 to 91 %, this one 96 to 98 % (`tests/metrics/test_simulations.py`).
     Assumption: patients are independent; the model is taken as given. Draws without a case or a control are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 6; Wilson 1927; Newcombe 2006.
-
-    Returns
-    -------
-    (low, high), each float [t]; NaN where AUC(t) itself is undefined.
+    Returns: (low, high), each float [t]; NaN where AUC(t) itself is undefined.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     at_days = numbers(at_days, "days")
@@ -260,10 +235,7 @@ def integrated_brier_interval(
     Assumption: patients are independent; the model is taken as given. Draws in which nobody is followed beyond the last day
     are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-
-    Returns
-    -------
-    (low, high); both NaN where the score itself is undefined.
+    Returns: (low, high); both NaN where the score itself is undefined.
     """
     time_days, event = followed(time_days, event)
     survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")

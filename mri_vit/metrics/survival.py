@@ -55,8 +55,6 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     Assumption: censoring is unrelated to survival.
     Source: Kaplan & Meier 1958, doi:10.1080/01621459.1958.10501452.
 
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> float(kaplan_meier(time_days, event, "all").median_survival_time_)
@@ -82,18 +80,10 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     counted, as by R's survdiff.
     Assumption: groups were formed without looking at survival; most powerful when the hazards are proportional.
     Source: Mantel 1966; Peto & Peto 1972, doi:10.2307/2344317.
+    `group`: [n], the group of each patient, of any type that sorts.
+    Returns: (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups
+    at risk.
 
-    Parameters
-    ----------
-    group : [n], the group of each patient, of any type that sorts.
-
-    Returns
-    -------
-    (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups at
-    risk.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> chi2, p = logrank(time_days, event, np.array(["high", "high", "low", "low", "low"]))
@@ -125,11 +115,8 @@ def calibration_at(
     interval on the log-log scale. Equal predictions share a group, so there may be fewer groups than asked for.
     Assumption: within a group, censoring is unrelated to survival.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
-
-    Returns
-    -------
-    SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a group
-    whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
+    Returns: SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a
+    group whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
     """
     time_days, event = followed(time_days, event)
     survival = numbers(survival, "predictions of survival")
@@ -162,13 +149,8 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
     curve of censoring. A death and a censoring on the same day: the death comes first.
     Assumption: one censoring distribution for all, unrelated to survival.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
+    Returns: float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
 
-    Returns
-    -------
-    float [t] in [0, 1]; 1 before the first censoring, NaN without a patient.
-
-    Examples
-    --------
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> censoring_survival(time_days, event, np.array([250.0, 350.0])).round(3)
@@ -211,13 +193,9 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     Assumption: the end of follow-up is unrelated to survival.
     Source: Schemper & Smith 1996, doi:10.1016/0197-2456(96)00075-X; the interval: Brookmeyer & Crowley 1982,
     doi:10.2307/2530286.
+    Returns: (value, low, high), NaN where the curve, or its band, does not come down to one half: the follow-up of so many is
+    not known.
 
-    Returns
-    -------
-    (value, low, high), NaN where the curve, or its band, does not come down to one half: the follow-up of so many is not known.
-
-    Examples
-    --------
     Of six patients three died, all before the first of the others left.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
@@ -254,10 +232,7 @@ def restricted_mean_difference(time_days: Numbers, event: Flags, high: Flags, ta
     Assumption: censoring is unrelated to survival. Nothing is assumed of the hazards.
     Source: Royston & Parmar 2013, doi:10.1186/1471-2288-13-152; the variance as in R's survRM2: Klein & Moeschberger 2003,
     section 4.5. (lifelines' `restricted_mean_survival_time` gives the variance of patients' times, not of their mean.)
-
-    Returns
-    -------
-    RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where nobody died by τ.
+    Returns: RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where nobody died by τ.
     """
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")

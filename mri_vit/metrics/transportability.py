@@ -103,13 +103,8 @@ def drift(
     Assumption: patients are independent; the model is taken as given. Out-of-fold scores of the first cohort are taken as one
     model's.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 8.
+    Returns: A Drift for each of the cohorts' measures; the ends are NaN where more than one in forty draws is undefined.
 
-    Returns
-    -------
-    A Drift for each of the cohorts' measures; the ends are NaN where more than one in forty draws is undefined.
-
-    Examples
-    --------
     Half of those who are given 0.5 are positive in the one, a quarter in the other:
 
     >>> half = np.full(40, 0.5)
@@ -141,12 +136,18 @@ def _whole(observed: Float[np.ndarray, " b"], expected: Float[np.ndarray, " b"],
     return [observed / np.where(expected > 0, expected, math.nan), (expected - observed) / n]
 
 
-STEPS, NEAR = 10_000, 1e-12  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
+REML_ITERATIONS, REML_TOL = (
+    10_000,
+    1e-12,
+)  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
 ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
-QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
-LARGEST, PLACES = 1e4, 500  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
+TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
+MAX_TAU_RATIO, TAU_POINTS = (
+    1e4,
+    500,
+)  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
 # straight on a scale of ratios: 4 % apart
 
 
@@ -156,13 +157,8 @@ def i_squared(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"
     Formula: max(0, (Q - (g - 1)) / Q), Q = sum_g w_g (x_g - x̄)², w_g = 1 / variance, x̄ the mean weighted by w.
     Assumption: each value is near normal with the variance given. Groups without a variance above 0 are left out.
     Source: Cochran 1954, doi:10.2307/3001666; Higgins & Thompson 2002, doi:10.1002/sim.1186.
+    Returns: float; NaN with fewer than two groups.
 
-    Returns
-    -------
-    float; NaN with fewer than two groups.
-
-    Examples
-    --------
     >>> round(i_squared(np.array([0.6, 0.8]), np.array([0.005, 0.005])), 2)
     0.75
     """
@@ -194,13 +190,8 @@ def random_effects(values: Float[np.ndarray, " g"], variances: Float[np.ndarray,
     Source: Viechtbauer 2005, doi:10.3102/10769986030003261, for REML; Hartung & Knapp 2001, doi:10.1002/sim.1009; Röver et al.
     2015, doi:10.1186/s12874-015-0091-1, for the limit of q; on logit C: Snell et al. 2018, doi:10.1177/0962280217705678;
     Debray et al. 2019, doi:10.1177/0962280218785504.
+    Returns: RandomEffects; all NaN but the number of groups with fewer than two.
 
-    Returns
-    -------
-    RandomEffects; all NaN but the number of groups with fewer than two.
-
-    Examples
-    --------
     >>> found = random_effects(np.array([0.2, 0.9, 0.4, 1.4]), np.array([0.04, 0.05, 0.03, 0.06]))
     >>> print(f"{found.mean:.2f}, tau {found.tau:.2f}")
     0.71, tau 0.48
@@ -209,12 +200,12 @@ def random_effects(values: Float[np.ndarray, " g"], variances: Float[np.ndarray,
     if groups < 2:
         return RandomEffects(groups, math.nan, math.nan, math.nan)
     squared = float(np.var(values, ddof=1))
-    for _ in range(STEPS):
+    for _ in range(REML_ITERATIONS):
         weight = 1 / (variances + squared)
         mean = float((weight * values).sum() / weight.sum())
         new = (weight**2 * ((values - mean) ** 2 - variances)).sum() / (weight**2).sum() + 1 / weight.sum()
         before, squared = squared, max(0.0, float(new))
-        if abs(squared - before) <= NEAR * (1 + squared):
+        if abs(squared - before) <= REML_TOL * (1 + squared):
             break
     weight = 1 / (variances + squared)
     mean = float((weight * values).sum() / weight.sum())
@@ -233,16 +224,13 @@ def prediction_interval(values: Float[np.ndarray, " g"], variances: Float[np.nda
     doi:10.1177/0962280218773520, for the interval. By simulation (`tests/metrics/test_heterogeneity.py`) it covers 93 to 99 %
     where x̄ ± t √(tau² + error²) with the tau of REML and g - 2 degrees of freedom (Higgins, Thompson & Spiegelhalter 2009,
     doi:10.1111/j.1467-985X.2008.00552.x) covers 84 to 99 %.
-
-    Returns
-    -------
-    (low, high); both NaN with fewer than three groups.
+    Returns: (low, high); both NaN with fewer than three groups.
     """
     groups = len(values)
     if groups < 3:
         return math.nan, math.nan
-    largest = LARGEST * (float(np.var(values)) + float(variances.max()))
-    looked = np.r_[0.0, np.geomspace(largest * NEAR, largest, PLACES)]
+    largest = MAX_TAU_RATIO * (float(np.var(values)) + float(variances.max()))
+    looked = np.r_[0.0, np.geomspace(largest * REML_TOL, largest, TAU_POINTS)]
     _, q = _mean_and_q(values, variances, looked)
     wanted = chi2.ppf(1 - _middles(), groups - 1)
     squared = np.interp(-wanted, -q, looked)  # q falls as tau² grows
@@ -260,27 +248,21 @@ def assumed_interval(value: float, low: float, high: float) -> tuple[float, floa
     Assumption: models of brain MRI differ between hospitals as those for heart disease do, from whose validations this tau is.
     Nothing in the data at hand says so.
     Source: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
-
-    Parameters
-    ----------
-    low, high : 95 % confidence interval of the value.
-
-    Returns
-    -------
-    (low, high); both NaN where a number is.
+    `low`, `high`: 95 % confidence interval of the value.
+    Returns: (low, high); both NaN where a number is.
     """
     if math.isnan(value + low + high):
         return math.nan, math.nan
     spread = math.sqrt(math.log(1 + (ASSUMED_TAU_SD / ASSUMED_TAU) ** 2))
     tau = lognorm.ppf(_middles(), spread, scale=ASSUMED_TAU * math.exp(-(spread**2) / 2))
-    mean = np.full(QUANTILES, value)
+    mean = np.full(TAU_QUANTILES, value)
     below, above = (np.hypot(tau, (end - value) / Z_95) for end in (low, high))
     return max(0.0, _quantile(mean, below, 0.025)), min(1.0, _quantile(mean, above, 0.975))
 
 
 def _middles() -> Float[np.ndarray, " quantiles"]:
     """Shares of a distribution, each in the middle of one of so many equal parts."""
-    return (np.arange(QUANTILES) + 0.5) / QUANTILES
+    return (np.arange(TAU_QUANTILES) + 0.5) / TAU_QUANTILES
 
 
 def _mean_and_q(

@@ -20,7 +20,7 @@ from mri_vit.metrics.comparison import Comparison, by_normal_law
 from mri_vit.metrics.discrimination import delong_components
 
 ALPHA = 0.05  # Fisher 1925
-MOST_PAIRS = 2**20  # looked at together: some arrays of 8 MB
+MAX_PAIRS = 2**20  # looked at together: some arrays of 8 MB
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
 
@@ -54,8 +54,6 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
     Source: the rank-sum test stratified as by van Elteren 1960, each group weighing as it has pairs; Lehmann 1975,
     Nonparametrics, chapter 3, for the variance with ties; DeLong et al. 1988, doi:10.2307/2531595, for the influences.
 
-    Examples
-    --------
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> found = within_fold_auc(truth, score, np.zeros(4))
     >>> print(f"{found.value:.2f} ± {found.error:.2f}")
@@ -99,8 +97,6 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
     Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
 
-    Examples
-    --------
     >>> time_days, event = np.array([100.0, 200.0, 300.0, 400.0, 500.0]), np.array([1, 1, 0, 1, 0])
     >>> found = within_fold_c(time_days, event, np.array([0.9, 0.4, 0.6, 0.5, 0.1]), np.zeros(5))
     >>> print(f"{found.value:.2f} ± {found.error:.2f}")
@@ -139,14 +135,8 @@ def within_fold_comparison(ours: Sequence[WithinFold], theirs: Sequence[WithinFo
     Assumption: the figures of a repeat are of the same patients in the same order. Repeats share their patients, so that the
     variance of one is taken.
     Source: DeLong et al. 1988, doi:10.2307/2531595; Efron 1982, chapter 6.
-
-    Parameters
-    ----------
-    ours, theirs : of each repeat.
-
-    Returns
-    -------
-    Comparison; see there for a variance of zero; all NaN where a figure is.
+    `ours`, `theirs`: of each repeat.
+    Returns: Comparison; see there for a variance of zero; all NaN where a figure is.
     """
     difference = float(np.mean([a.value - b.value for a, b in zip(ours, theirs, strict=True)]))
     variances = [float(((a.influence - b.influence) ** 2).sum()) for a, b in zip(ours, theirs, strict=True)]
@@ -197,7 +187,7 @@ def compared_rows(
     patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk less the
     column's.
     """
-    step = max(1, MOST_PAIRS // len(risk))
+    step = max(1, MAX_PAIRS // len(risk))
     for start in range(0, len(risk), step):
         rows = slice(start, start + step)
         days, died = time_days[rows, None], event[rows, None]
@@ -232,8 +222,6 @@ def label_errors(truth: Flags, score: Numbers, group: Groups) -> PairErrors:
     Source: the structural components of DeLong et al. 1988, doi:10.2307/2531595; placement values: Hanley & Hajian-Tilaki 1997,
     doi:10.1016/S1076-6332(97)80161-4.
 
-    Examples
-    --------
     >>> label_errors(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]), np.zeros(4)).wrong.tolist()
     [0.0, 1.0, 1.0, 0.0]
     """
@@ -261,8 +249,6 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     Assumption: risks are comparable inside a group. Time is O(n²) of a group.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
 
-    Examples
-    --------
     >>> days, died, risk = np.array([100.0, 200.0, 300.0]), np.array([1, 1, 0]), np.array([0.2, 0.9, 0.5])
     >>> survival_errors(days, died, risk, np.zeros(3)).wrong.tolist()
     [2.0, 1.0, 1.0]

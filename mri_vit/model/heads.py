@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 INTERVALS = 10  # of the discrete-time hazard; Gensheimer & Narasimhan 2019 use 10 to 40
 

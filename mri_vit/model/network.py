@@ -27,10 +27,9 @@ from mri_vit.model.heads import Head
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.recipe import Model
+from mri_vit.settings.recipe import CHANNELS, Model, parse_sequences
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import CHANNELS, names_of
 
 SCHEMA = "mri-vit network 1"
 Encode = Callable[[Model, Grid, tuple[str, ...]], Any]  # a function of a module's top that builds an encoder, as `encoder` does
@@ -149,7 +148,7 @@ def load(path: Path, encode: Encode = encoder) -> Network:
         if not isinstance(norm_eps, int | float | None):
             raise ValueError(f"norm_eps {norm_eps!r}")
         with torch.device("meta"):
-            network = Network(model, grid, heads, names_of(metadata["channels"]), encode)
+            network = Network(model, grid, heads, parse_sequences(metadata["channels"]), encode)
     try:
         network.load_state_dict(weights, assign=True)
     except RuntimeError as error:
@@ -176,16 +175,10 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     nothing is saved by patches that are empty.
     Source: torch.utils.flop_counter, which counts the shapes that pass by. It knows the attention that a GPU fuses and not
     the one that a CPU does (PyTorch 2.13), so attention is held to its two plain products here, whatever is chosen for it.
-
-    Parameters
-    ----------
-    net : called with (patches, place); nothing is computed, so a network of any size takes less than a second or two, and it is
-        left as it was.
-    patches, place : a batch as the training loop makes it; only the shapes matter.
-
-    Returns
-    -------
-    Operations, for all b patients.
+    `net`: called with (patches, place); nothing is computed, so a network of any size takes less than a second or two, and it is
+    left as it was.
+    `patches`, `place`: a batch as the training loop makes it; only the shapes matter.
+    Returns: Operations, for all b patients.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         _in_shapes(net, patches, place)

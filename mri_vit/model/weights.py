@@ -26,11 +26,12 @@ from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
 from mri_vit.model import network
+from mri_vit.model.checkpoint import Weights2D, read_2d
 from mri_vit.model.encoder import POSITION_STD, Encoder, resize_positions
-from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
+from mri_vit.settings.file import under_present_names
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.sections import Grid
 
@@ -42,14 +43,10 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
     The encoder's LayerNorms add to the variance what the checkpoint's do, without which small tokens would come out
     differently; a state_dict does not keep that. What else the encoder has keeps its values.
 
-    Parameters
-    ----------
-    weights : of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
-    encoder : with one linear map as its patch embedding; changed in place.
+    `weights`: of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
+    `encoder`: with one linear map as its patch embedding; changed in place.
 
-    Raises
-    ------
-    UsageError when the checkpoint does not fit the encoder, saying in what.
+    Raises UsageError when the checkpoint does not fit the encoder, saying in what.
     """
     if not isinstance(encoder.embed, nn.Linear):
         raise UsageError(f"{weights.path}: its patch kernels need one linear map; leave model.stem and model.conv_stem out")
@@ -151,7 +148,7 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     with as_written(path):
         header = {key: value if key == "schema" else json.loads(value) for key, value in metadata.items()}
         _ = [header[key] for key in ("model", "grid", "pretrain", "channels")]
-    return weights, header
+    return weights, under_present_names(header)
 
 
 def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:

@@ -1,7 +1,7 @@
-"""Late fusion: what a fitted network says of a patient, and what the clinical columns say, become one prediction.
+"""Late fusion: the evidence of a fitted network and that of the clinical columns become one prediction.
 
-The two are weighed on a fold's tuning patients, whom neither was fitted on: on its own training patients an overfitted network
-looks perfect, and the clinical columns would get no weight beside it.
+Their weights are fitted to a fold's tuning patients, to whom neither was fitted: on its own training patients an overfitted
+network looks perfect, and the clinical columns would get no weight beside it.
 
 Letters: b patients, m numbers that a head puts out, s networks (`train.seeds`).
 """
@@ -29,15 +29,14 @@ from mri_vit.data.covariates import withheld
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, mean_tables, tables
-from mri_vit.predictors.regressions import Regressions, Tabular
+from mri_vit.predictors.regressions import SCORE, SURVIVAL, Regressions, Tabular, stacked
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import CLINICAL, VIT
+from mri_vit.settings.schema import Endpoint
 
 WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
-KEYS = ["patient", "endpoint"]  # of a predictor's tables
 # With fewer known labels two fitted weights are worse than equal ones. Measured on synthetic evidence, mean test AUC over three
 # cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
 # and 0.752.
@@ -47,34 +46,34 @@ LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to
 
 
 @dataclass(frozen=True)
-class Said:
-    """What the network and the clinical regression say of some patients, by endpoint of which both say something.
+class Evidence:
+    """The network's and the clinical regression's evidence in some patients, by endpoint that both predict.
 
-    `evidence`: a row per visit id with the columns "vit" and "clinical", log odds or log hazards. `survival`, of survival
+    `by_model`: a row per visit id with the columns "vit" and "clinical", log odds or log hazards. `survival`, of survival
     endpoints: (patient, endpoint, horizon_days, survival), the mean of both models' probabilities.
     """
 
-    evidence: dict[str, pd.DataFrame]
+    by_model: dict[str, pd.DataFrame]
     survival: dict[str, pd.DataFrame]
 
 
 class LateFusion:
     """A Predictor (see `predictions.py`): a penalised regression on two numbers, the network's and the clinical columns'.
 
-    Per endpoint, with n what the network says and c what the regression on the clinical columns says, both in log odds or log
+    Per endpoint, with n the network's evidence and c that of the regression on the clinical columns, both in log odds or log
     hazards: log odds of 1 = a + w·n + v·c (logistic), log hazard ratio = w·n + v·c (Cox), each w and v with the normal prior of
     `Regressions`. Where the tuning patients do not determine the weights, both count the same: the mean of n and c, each in its
     standard deviations over the tuning patients, put back on the mean of their scales; survival is then the mean of both
     models'.
 
     The network is fitted already and stays as it is; the clinical regression is fitted on the training patients, the weights on
-    the tuning patients. An endpoint of which one of the two says nothing has no prediction.
+    the tuning patients. An endpoint that one of the two does not predict has no prediction.
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
         """`covariates` has a row per visit id, see `clinical_table`; how each endpoint was weighed goes into `folder`.
 
-        An endpoint's clinical regression does not read what `withheld` keeps from it.
+        An endpoint's clinical regression does not read the columns of `withheld`.
         """
         self.network, self.folder = network, folder
         self.endpoints = {endpoint.name: endpoint for endpoint in network.study.endpoints}
@@ -86,7 +85,7 @@ class LateFusion:
         """Fit, and write `fusion.json`: by endpoint "", or why both count the same."""
         self._clinical.fit(train, tune)
         why = {}
-        for name, evidence in self._said([without_labels(p) for p in tune]).evidence.items():
+        for name, evidence in self._evidence([without_labels(p) for p in tune]).by_model.items():
             why[name] = lacking(self.endpoints[name], tune, evidence)
             if why[name]:
                 self._equal[name] = StandardScaler().fit(evidence)
@@ -97,19 +96,19 @@ class LateFusion:
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         refuse_labels(patients)
-        said = self._said(patients)
+        both = self._evidence(patients)
         scores, survivals = [], []
-        for name, evidence in said.evidence.items():
+        for name, evidence in both.by_model.items():
             if name in self._fitted:
                 score, survival = self._fitted[name].predict(evidence.loc[[p.id for p in patients]])
             else:
-                one = equal(self._equal[name], evidence)
-                one = expit(one) if self.endpoints[name].kind == "binary" else one
-                score = pd.DataFrame({"patient": evidence.index, "endpoint": name, "score": one})
-                survival = said.survival.get(name, pd.DataFrame())
+                fused = equal(self._equal[name], evidence)
+                fused = expit(fused) if self.endpoints[name].kind == "binary" else fused
+                score = pd.DataFrame({"patient": evidence.index, "endpoint": name, "score": fused})
+                survival = both.survival.get(name, pd.DataFrame())
             scores.append(score)
             survivals.append(survival)
-        return _stacked(scores, [*KEYS, "score"]), _stacked(survivals, [*KEYS, "horizon_days", "survival"])
+        return stacked(scores, SCORE), stacked(survivals, SURVIVAL)
 
     def of(self, network: Neural, covariates: pd.DataFrame) -> LateFusion:
         """The same fitted fusion, which reads other patients: `network` where they are prepared, and their covariates."""
@@ -118,7 +117,7 @@ class LateFusion:
         other._fitted, other._equal = self._fitted, self._equal
         return other
 
-    def _said(self, patients: Sequence[Patient]) -> Said:
+    def _evidence(self, patients: Sequence[Patient]) -> Evidence:
         nets, outs = self.network.networks, self.network.outputs(patients)
         _, networks = mean_tables([tables(net, out, patients) for net, out in zip(nets, outs, strict=True)])
         score, clinicals = self._clinical.predict(patients)
@@ -132,9 +131,9 @@ class LateFusion:
                 clinical = logit(clinical.clip(NEAREST, 1 - NEAREST))
             else:
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
-            said = torch.stack([on_log_scale(one, out[name]) for one, out in zip(same, outs, strict=True)])
-            evidence[name] = pd.DataFrame({VIT: mean_on_log_scale(head.kind, said).double().numpy(), CLINICAL: clinical})
-        return Said(evidence, survival)
+            each = torch.stack([on_log_scale(head, out[name]) for head, out in zip(same, outs, strict=True)])
+            evidence[name] = pd.DataFrame({VIT: mean_on_log_scale(head.kind, each).double().numpy(), CLINICAL: clinical})
+        return Evidence(evidence, survival)
 
 
 def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
@@ -142,24 +141,24 @@ def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]
 
     These add up where evidence does: in a logistic regression, and in Cox's.
     """
-    said = heads.evidence(head, output)
+    evidence = heads.evidence(head, output)
     if head.kind == "binary":
-        return said - math.log(head.positive_weight)
-    return said.clamp_min(LEAST_RISK).log() if head.kind == "hazard" else said  # Cox's risk is a logarithm already
+        return evidence - math.log(head.positive_weight)
+    return evidence.clamp_min(LEAST_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
 
 
-def mean_on_log_scale(kind: str, said: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:
-    """What the mean score of s networks is on the scale of `on_log_scale`; of one network, what it says, to the bit.
+def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:
+    """The mean score of s networks on the scale of `on_log_scale`; of one network its own evidence, to the bit.
 
     Of a hazard's risks it is the logarithm of their mean; Cox's scores are logarithms already. With probabilities p = 1 / (1 +
     exp(-x)), the odds against are the mean of exp(-x) weighted by p, so that no p is rounded to 0 or 1.
     """
     if kind == "cox":
-        return said.mean(dim=0)
+        return evidence.mean(dim=0)
     if kind == "hazard":
-        return said.logsumexp(dim=0) - math.log(len(said))
-    log_weight = F.logsigmoid(said).log_softmax(dim=0)
-    return -(log_weight - said).logsumexp(dim=0)
+        return evidence.logsumexp(dim=0) - math.log(len(evidence))
+    log_weight = F.logsigmoid(evidence).log_softmax(dim=0)
+    return -(log_weight - evidence).logsumexp(dim=0)
 
 
 def lacking(endpoint: Endpoint, tune: Sequence[Patient], evidence: pd.DataFrame) -> str:
@@ -184,22 +183,16 @@ def equal(scaling: StandardScaler, evidence: pd.DataFrame) -> Float[np.ndarray, 
 
 def equally_weighted(folders: Sequence[Path]) -> str:
     """Which endpoints of which folds were fused with equal weights, and why; "" where all weights were fitted."""
-    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    folds: dict[tuple[str, str], list[str]] = defaultdict(list)
     for folder in folders:
         for name, why in read_json(folder / WEIGHTS).items():
             if why:
-                found[name, why].append(folder.name)
-    return "; ".join(f"equal weights for {name} in {', '.join(names)}: {why}" for (name, why), names in found.items())
+                folds[name, why].append(folder.name)
+    return "; ".join(f"equal weights for {name} in {', '.join(names)}: {why}" for (name, why), names in folds.items())
 
 
 def _mean(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """The mean of two tables of survival, of the same patients at the same horizons."""
-    keys = [*KEYS, "horizon_days"]
+    keys = list(SURVIVAL[:-1])
     both = one.merge(other, on=keys, suffixes=("_one", "_other"), validate="one_to_one")
     return both[keys].assign(survival=(both.survival_one + both.survival_other) / 2)
-
-
-def _stacked(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataFrame:
-    """The tables under each other; those without rows are left out."""
-    filled = [part for part in parts if len(part)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=pd.Index(columns))

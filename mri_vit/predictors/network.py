@@ -169,7 +169,9 @@ def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -
         name = head.endpoint.name
         for patient, score in zip(patients, heads.score(head, outs[name]).tolist(), strict=True):
             if not np.isfinite(score):
-                raise BadNumbers(f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.rate")
+                raise BadNumbers(
+                    f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.learning_rate"
+                )
             scores.append({"patient": patient.id, "endpoint": name, "score": score})
         if head.kind == "binary":
             continue

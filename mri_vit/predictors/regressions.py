@@ -1,7 +1,6 @@
 """What a model must beat: penalised regressions on clinical columns, volumes or wide tables of features, on the same folds.
 
-A table with more columns than there are patients is read by its principal components. Letters: n patients, k columns, m
-components.
+A table with more columns than patients is reduced to its principal components. Letters: n patients, k columns, m components.
 """
 
 from __future__ import annotations
@@ -27,15 +26,10 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from mri_vit.data.cohort import Patient, refuse_labels
 from mri_vit.data.covariates import read_by, withheld
 from mri_vit.data.predictions import HORIZONS_DAYS
-from mri_vit.data.volume import read_mask
 from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import harrell_c
-from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.run import files
-from mri_vit.run.integrity import as_written
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
 NOTHING: Apart = MappingProxyType({})
@@ -45,24 +39,9 @@ PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's 
 COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
 RELATIVE_EPS = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up
-WIDE = (SLICES, RADIOMICS)  # those that read more columns than there are patients
-
-
-def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
-    """Brain volume from each prepared patient and, where any is given, tumour volume from its mask, in ml."""
-    rows = []
-    for patient in patients:
-        steps = load_record(study.prepared / patient.id)["steps"]
-        with as_written(study.prepared / patient.id / files.PATIENT, PREPARE_AGAIN):
-            row = {"brain_ml": float(next(step for step in steps if step["step"] == "brain")["brain_ml"])}
-        if any(p.tumour_mask for p in patients):
-            row["tumour_ml"] = math.nan
-        if patient.tumour_mask:
-            mask = read_mask(patient.tumour_mask)
-            voxel_ml = abs(np.linalg.det(mask.affine[:3, :3])) / 1000  # mm³ to ml
-            row["tumour_ml"] = float((mask.array != 0).sum() * voxel_ml)
-        rows.append(row)
-    return pd.DataFrame(rows, index=pd.Index([p.id for p in patients]))
+WIDE = (SLICES, RADIOMICS)  # controls with more columns than patients
+SCORE = ("patient", "endpoint", "score")  # columns of a predictor's tables
+SURVIVAL = ("patient", "endpoint", "horizon_days", "survival")
 
 
 class Tabular:
@@ -118,8 +97,7 @@ class Regressions:
     def predict(self, covariates: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Scores and survival of every row, as a Predictor gives them."""
         ids = covariates.index.tolist()
-        scores = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "score"]))]
-        survivals = [pd.DataFrame(columns=pd.Index(["patient", "endpoint", "horizon_days", "survival"]))]
+        scores, survivals = [], []
         own = {endpoint.name: read_by(endpoint, covariates, self.apart) for endpoint in self.endpoints}
         for name, model in self._binary.items():
             probability = model.predict_proba(own[name])[:, 1]
@@ -131,7 +109,7 @@ class Regressions:
             alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
             for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
                 survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
-        return stacked(scores), stacked(survivals)
+        return stacked(scores, SCORE), stacked(survivals, SURVIVAL)
 
 
 def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
@@ -146,9 +124,10 @@ def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipel
     return scaled, cox
 
 
-def stacked(tables: list[pd.DataFrame]) -> pd.DataFrame:
-    """The tables under each other; the first, without rows, stands where there is no other."""
-    return pd.concat(tables[1:], ignore_index=True) if len(tables) > 1 else tables[0]
+def stacked(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """The tables that have rows, under each other; one of these columns without rows where none has."""
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=pd.Index(columns))
 
 
 def varies(rows: pd.DataFrame) -> bool:
@@ -176,8 +155,8 @@ class _Fitted:
     regression: Regressions
 
     def columns(self, covariates: pd.DataFrame) -> pd.DataFrame:
-        found = np.asarray(self.reduced.transform(covariates))
-        return pd.DataFrame(found, covariates.index, pd.Index(self.components))
+        reduced = np.asarray(self.reduced.transform(covariates))
+        return pd.DataFrame(reduced, covariates.index, pd.Index(self.components))
 
 
 class PrincipalRegressions:
@@ -186,7 +165,7 @@ class PrincipalRegressions:
     Columns are imputed by their median, scaled and turned to principal components of unit variance, all learned from the training
     patients, labelled or not; on the first m of them stands the penalised logistic or Cox regression of `Regressions`. Of the
     numbers `COMPONENTS` that m may be, each endpoint has that of the least log loss on the tuning patients, for survival of the
-    greatest C; the least m where they say nothing.
+    greatest C; the least m where these are undefined.
     """
 
     def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
@@ -198,21 +177,23 @@ class PrincipalRegressions:
         rows = self.covariates.loc[[p.id for p in train]]
         if len(train) < 3 or not varies(rows):
             return
-        reductions = [(_reduced(rows, m), [f"component {i + 1}" for i in range(m)]) for m in _numbers(rows)]
+        reductions = [
+            (make_pipeline(*_plain_scaling(), PCA(m, whiten=True, svd_solver="full")).fit(rows), m) for m in _numbers(rows)
+        ]
         for endpoint in self.endpoints:
-            fits = [_Fitted(reduced, names, Regressions((endpoint,))) for reduced, names in reductions]
-            for one in fits:
-                one.regression.fit(one.columns(rows), train)
+            fits = [
+                _Fitted(reduced, [f"component {i + 1}" for i in range(m)], Regressions((endpoint,))) for reduced, m in reductions
+            ]
+            for fit in fits:
+                fit.regression.fit(fit.columns(rows), train)
             if len(fits[0].regression.predict(fits[0].columns(rows))[0]):
-                self._fitted[endpoint.name] = min(fits, key=lambda one: self._loss(one, endpoint, tune))  # of equals the first
+                self._fitted[endpoint.name] = min(fits, key=lambda fit: self._loss(fit, endpoint, tune))  # of equals the first
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         refuse_labels(patients)
         rows = self.covariates.loc[[p.id for p in patients]]
-        tables = [Regressions(()).predict(rows)]  # without rows, where there is no other
-        tables += [one.regression.predict(one.columns(rows)) for one in self._fitted.values()]
-        scores, survivals = (list(each) for each in zip(*tables, strict=True))
-        return stacked([scores[0], *filter(len, scores)]), stacked([survivals[0], *filter(len, survivals)])
+        tables = [fitted.regression.predict(fitted.columns(rows)) for fitted in self._fitted.values()]
+        return stacked([score for score, _ in tables], SCORE), stacked([survival for _, survival in tables], SURVIVAL)
 
     def of(self, covariates: pd.DataFrame) -> PrincipalRegressions:
         """The same fitted regressions, which read other patients' covariates."""
@@ -222,14 +203,14 @@ class PrincipalRegressions:
 
     def components(self) -> dict[str, int]:
         """How many components each endpoint's regression reads."""
-        return {name: len(one.components) for name, one in self._fitted.items()}
+        return {name: len(fitted.components) for name, fitted in self._fitted.items()}
 
-    def _loss(self, one: _Fitted, endpoint: Endpoint, tune: Sequence[Patient]) -> float:
+    def _loss(self, fitted: _Fitted, endpoint: Endpoint, tune: Sequence[Patient]) -> float:
         """Log loss of a marker, minus C of survival on the tuning patients; infinite where that is undefined."""
         known = [p for p in tune if p.knows(endpoint)]
         if not known:
             return math.inf
-        score = one.regression.predict(one.columns(self.covariates.loc[[p.id for p in known]]))[0].score.to_numpy(float)
+        score = fitted.regression.predict(fitted.columns(self.covariates.loc[[p.id for p in known]]))[0].score.to_numpy(float)
         if endpoint.kind == "binary":
             return float(log_loss([p.labels[endpoint.name] == 1 for p in known], score, labels=[False, True]))
         time, event = (np.array([p.labels[column] for p in known]) for column in endpoint.columns)
@@ -244,12 +225,8 @@ def _numbers(rows: pd.DataFrame) -> list[int]:
     return [m for m in COMPONENTS if m <= most] or [most]
 
 
-def _reduced(rows: pd.DataFrame, m: int) -> Pipeline:
-    return make_pipeline(*_plain_scaling(), PCA(m, whiten=True, svd_solver="full")).fit(rows)
-
-
 def _plain_scaling() -> tuple[SimpleImputer, VarianceThreshold, StandardScaler]:
-    """Without the flags of what was missing that `scaling` adds: they would weigh as much as the columns."""
+    """Without the flags of missing values that `scaling` adds: they would weigh as much as the columns."""
     return SimpleImputer(strategy="median", keep_empty_features=True), VarianceThreshold(), StandardScaler()
 
 

@@ -24,8 +24,8 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.model.checkpoint import Weights2D, read_2d
 from mri_vit.model.encoder import Encoder
-from mri_vit.model.vit2d import Weights2D, read_2d
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import sort_header

@@ -15,7 +15,7 @@ from typing import get_args
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.data import cohort, spellings
+from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.preflight import labels, scans
@@ -95,7 +95,7 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     for said, lines in rows.items():
         yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
     of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
-    for ids in spellings.alike(of_patient):
+    for ids in columns.alike(of_patient):
         said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
         at = tuple(sorted(of_patient[name] for name in ids))
         yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))
@@ -136,8 +136,8 @@ def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Itera
             needed = [name for name in empty if name in study.prepare.needs]
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.around_tumour_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in mine:
-            said = "no tumour mask, around which prepare.around_tumour_mm keeps the scans; the patient will be excluded"
+        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in mine:
+            said = "no tumour mask, around which prepare.tumour_crop_margin_mm keeps the scans; the patient will be excluded"
             patients["excluded", said].append(p.id)
         faults = {name: seen[file].fault for name, file in mine.items() if seen[file].fault}
         if (

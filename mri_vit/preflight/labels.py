@@ -13,11 +13,10 @@ import numpy as np
 
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight.document import Finding, Fold, Labels
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Train
+from mri_vit.settings.schema import Endpoint, Train
 
 FEWEST = 10  # patients of whom a column's agreement with a label says something
 APART = 15.0  # times that one site's median lies below the others': half of 30.4

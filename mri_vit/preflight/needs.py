@@ -120,12 +120,12 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
     forward, drawn_forward = (network.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
     rate = _rate(study)
     learning = labelled * (1 - 1 / folds)
-    steps = train.epochs * learning * (1 - train.tune_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
-    evaluations = train.epochs / train.tune_every * learning * train.tune_fraction * forward
+    steps = train.epochs * learning * (1 - train.val_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
+    evaluations = train.epochs / train.val_every * learning * train.val_fraction * forward
     apart = folds if study.pretrain.patients == "others" else 1
     pretrained = study.pretrain.epochs * patients * apart * _pretraining_passes(study) * forward
     weights = 4 * network.count_parameters(net)
-    together = max(train.batch, study.pretrain.batch * _views(study))
+    together = max(train.batch_size, study.pretrain.batch_size * _views(study))
     held = network.activation_bytes(net.encoder, *_batch(study, together, drawn))
     return _Figures(
         training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,

@@ -24,12 +24,12 @@ from jaxtyping import Float
 
 from mri_vit.data import nifti, volume
 from mri_vit.data.cohort import Patient
-from mri_vit.data.spellings import MISSING
+from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient
 from mri_vit.preflight.labels import follows
 from mri_vit.run.integrity import sha256
 from mri_vit.settings import source
-from mri_vit.settings.sequences import title
+from mri_vit.settings.recipe import title
 
 Result = TypeVar("Result")
 THREADS = 8  # as many files are asked for at a time

@@ -17,17 +17,19 @@ from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
+from mri_vit.settings.recipe import is_quantitative
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import is_quantitative
 
 WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
 THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from others and from the mirror image; thicker not tried
 HEADERS_MM = 0.01  # a header has 5.5 mm as 5.5000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
-LIFT = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
-DOUBTFUL = 1.3  # likeness of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
-LEAST = 1e-6  # likeness: nothing is divided by 0
-FLAT = 1e-3  # squared standard deviations: a window that varies less says nothing
+BACKGROUND_OFFSET = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
+MIN_LIKENESS_RATIO = (
+    1.3  # likeness of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
+)
+LIKENESS_EPS = 1e-6  # likeness: nothing is divided by 0
+VAR_EPS = 1e-3  # squared standard deviations: a window that varies less says nothing
 GRID = Grid(edge=112, spacing_mm=2.0)  # the default grid at an eighth of the work: the cortex's folds are still seen
 
 
@@ -44,7 +46,7 @@ class Likeness:
 
     @property
     def ratio(self) -> float:
-        return self.direct / max(self.mirrored, LEAST)
+        return self.direct / max(self.mirrored, LIKENESS_EPS)
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,20 @@ def of_copies(
     gives the mirror image on the copies' voxels, aligned as a scan is: if that is the reference's own, the scan is mirrored.
     `judged` are the scans that show a brain's folds (see `shows_folds`).
     """
-    still = Volume(np.where(copies.brain, copies.scans[reference] + LIFT, 0).astype(np.float32), copies.affine)
+    still = Volume(np.where(copies.brain, copies.scans[reference] + BACKGROUND_OFFSET, 0).astype(np.float32), copies.affine)
     flipped = _mirrored(still)
     onto = register.align(
         register.coarse_copy(still, REGISTERED_MM), register.coarse_copy(flipped, REGISTERED_MM), [np.eye(4)]
     ).matrix
     image = resample(flipped, still.shape, still.affine, onto).array
-    like = partial(similarity, where=copies.brain & (image > LIFT / 2), window=window(copies))
+    like = partial(similarity, where=copies.brain & (image > BACKGROUND_OFFSET / 2), window=window(copies))
     found = {}
     for channel in sorted(copies.scans.keys() & set(judged) - {reference}):
         direct, other = (like(copies.scans[channel], one) for one in (still.array, image))
         back = None
-        if direct < DOUBTFUL * other:
+        if direct < MIN_LIKENESS_RATIO * other:
             turned = _scaled(aligned_mirrored(channel), copies.brain)
-            back = like(turned, still.array) / max(like(turned, image), LEAST)
+            back = like(turned, still.array) / max(like(turned, image), LIKENESS_EPS)
         found[channel] = Likeness(direct, other, back)
     return Agreement(
         found,
@@ -113,7 +115,7 @@ def similarity(
     share = np.maximum(uniform_filter(inside, window), window**-3)
     one_mean, other_mean = mean(one), mean(other)
     one_variance, other_variance = mean(one * one) - one_mean**2, mean(other * other) - other_mean**2
-    says = where & (one_variance > FLAT) & (other_variance > FLAT)
+    says = where & (one_variance > VAR_EPS) & (other_variance > VAR_EPS)
     covariance = (mean(one * other) - one_mean * other_mean)[says]
     squared = covariance**2 / (one_variance[says] * other_variance[says])
     return float(squared.clip(0, 1).mean()) if says.any() else 0.0

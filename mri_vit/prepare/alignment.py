@@ -15,18 +15,31 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, resample
+from mri_vit.data.volume import (
+    Box,
+    Volume,
+    bounding_box,
+    box_affine,
+    box_shape,
+    box_within,
+    carry_box,
+    lay_on_whole,
+    resample,
+    widen,
+)
 from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import box, brain, register
+from mri_vit.prepare import brain, register
 from mri_vit.prepare.prepared import Log
+from mri_vit.settings.recipe import title, titles
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import title, titles
 
-OVERLAP = 0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
-MISSED = 0.005  # of the brain outside a scan's field of view, or outside the grid: a rim that needs no warning
-LEAST_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
+MIN_OVERLAP = (
+    0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
+)
+MAX_MISSED_SHARE = 0.005  # of the brain outside a scan's field of view, or outside the grid: a rim that needs no warning
+MIN_BRAIN_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
 TAIL_PERCENT = 0.5  # at each end: vessels and leftovers of the skull, which must not set a scan's scale
-LIMIT = 10.0  # standard deviations; enhancing tumour lies at 3 to 7, so that only faults of the image are cut
+Z_LIMIT = 10.0  # standard deviations; enhancing tumour lies at 3 to 7, so that only faults of the image are cut
 
 
 def to_reference(
@@ -94,27 +107,27 @@ def check_overlap(
     reference: str,
     from_reference: dict[str, np.ndarray],
     mask: Volume,
-    block: box.Box,
+    block: Box,
     log: Log,
 ) -> None:
-    """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `OVERLAP` is unusable.
+    """Share of the reference brain's voxels whose centres lie within each scan's outer faces; under `MIN_OVERLAP` is unusable.
 
     `mask` is the brain (1) on the reference's voxels, `block` its box there.
     """
     shares = {}
     for channel, scan in scans.items():
         to_index = np.linalg.inv(scan.affine) @ from_reference[channel] @ mask.affine
-        shares[channel] = 1.0 if _holds(scan, box.carried(block, to_index)) else round(_share(mask, to_index, scan), 4)
-        if shares[channel] < OVERLAP:
+        shares[channel] = 1.0 if _holds(scan, carry_box(block, to_index)) else round(_share(mask, to_index, scan), 4)
+        if shares[channel] < MIN_OVERLAP:
             held = f"{shares[channel]:.1%} of the {title(reference)}'s brain"
-            reason = f"field of view of {channel} holds {held}; expected {OVERLAP:.0%} or more"
+            reason = f"field of view of {channel} holds {held}; expected {MIN_OVERLAP:.0%} or more"
             raise UnusablePatient(reason, str(patient.scans[channel]))
-        if shares[channel] < 1 - MISSED:
+        if shares[channel] < 1 - MAX_MISSED_SHARE:
             log.warnings.append(f"{channel}: {1 - shares[channel]:.1%} of the brain lies outside its field of view and is 0")
-    log.add("overlap", f"Every scan covers at least {OVERLAP:.0%} of the brain.", shares=shares)
+    log.add("overlap", f"Every scan covers at least {MIN_OVERLAP:.0%} of the brain.", shares=shares)
 
 
-def _holds(scan: Volume, block: box.Box) -> bool:
+def _holds(scan: Volume, block: Box) -> bool:
     """Whether all of a block of voxels is within a scan."""
     return all(part.start >= 0 and part.stop <= n for part, n in zip(block, scan.shape, strict=True))
 
@@ -135,7 +148,7 @@ def to_mni(scan: Volume, name: str, mask: Bool[np.ndarray, "x y z"], whole: Volu
     low, high = np.percentile(values, (TAIL_PERCENT, 100 - TAIL_PERCENT))
     shown = np.zeros(scan.shape, np.float32)
     shown[mask] = (values.clip(low, high) - low) / max(high - low, 1e-6) + 0.1  # darkest brain stays apart from background 0
-    found = register.to_template(box.laid(Volume(shown, scan.affine), whole))
+    found = register.to_template(lay_on_whole(Volume(shown, scan.affine), whole))
     log.add(
         "to_mni",
         f"The MNI152 brain was laid over the skull-stripped {title(name)} by an affine transform, of which the grid takes the"
@@ -169,8 +182,8 @@ def on_grid(
     part = _box(mask, from_grid[reference], grid)
     share = _resampled(mask, from_grid[reference], grid, part)
     _check(share > 0.5, mask, grid, log)
-    tight = box.around(share > 0.5)  # a box turned onto the grid is larger than the brain's
-    part, share = box.within(part, tight), share[tight]
+    tight = bounding_box(share > 0.5)  # a box turned onto the grid is larger than the brain's
+    part, share = box_within(part, tight), share[tight]
     shares, inside = {reference: share}, share > 0.5
     volume = np.zeros((len(channels), grid.edge, grid.edge, grid.edge), np.float16)  # as tokens are stored
     figures: dict[str, Any] = {}
@@ -180,7 +193,7 @@ def on_grid(
             share = _resampled(Volume(brains[channel].astype(np.float32), scan.affine), from_grid[channel], grid, part)
         total = _resampled(Volume(np.where(brains[channel], scan.array, 0), scan.affine), from_grid[channel], grid, part)
         # means over brain voxels alone: neither skull nor an emptied background reaches into the brain's border
-        means = np.divide(total, share, out=np.full_like(total, math.nan), where=share > LEAST_SHARE)
+        means = np.divide(total, share, out=np.full_like(total, math.nan), where=share > MIN_BRAIN_SHARE)
         scaled = zscore(means, inside)
         if scaled.deviation == 0:
             raise UnusablePatient(f"{channel} is constant inside the brain ({scaled.mean:g})")
@@ -189,7 +202,7 @@ def on_grid(
     log.add(
         "intensity",
         f"Intensities were z-scored inside the brain over all but the outer {TAIL_PERCENT} % at each end.",
-        limit=LIMIT,
+        limit=Z_LIMIT,
         scans=figures,
     )
     on_whole = np.zeros(volume.shape[1:], bool)
@@ -197,10 +210,10 @@ def on_grid(
     return volume, on_whole
 
 
-def _box(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> box.Box:
+def _box(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Box:
     """The grid's box around the brain."""
     to_index = np.linalg.inv(from_grid @ np.array(grid.affine)) @ mask.affine
-    return box.widened(box.carried(box.around(mask.array > 0), to_index), (0, 0, 0), (grid.edge,) * 3)
+    return widen(carry_box(bounding_box(mask.array > 0), to_index), (0, 0, 0), (grid.edge,) * 3)
 
 
 def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log) -> None:
@@ -214,14 +227,14 @@ def _check(inside: Bool[np.ndarray, "x y z"], mask: Volume, grid: Grid, log: Log
     )
     if not inside.any():
         raise UnusablePatient("empty brain: none of it lies on the prepared grid")
-    if share < 1 - MISSED:
+    if share < 1 - MAX_MISSED_SHARE:
         log.warnings.append(f"{1 - share:.1%} of the brain lies outside the prepared grid")
 
 
-def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: box.Box) -> Float[np.ndarray, "x y z"]:
+def _resampled(scan: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid, part: Box) -> Float[np.ndarray, "x y z"]:
     """A scan on the grid's box; 0 outside the scan, where the brain's share is 0 as well."""
     soft = register.smoothed(scan, [max(grid.spacing_mm, mm) for mm in scan.spacing_mm])
-    return resample(soft, box.shape_of(part), box.placed(np.array(grid.affine), part), from_grid).array
+    return resample(soft, box_shape(part), box_affine(np.array(grid.affine), part), from_grid).array
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +250,7 @@ def zscore(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) 
     """z = (intensity - mean) / deviation inside the brain, both over the brain's voxels with their tails pulled in.
 
     The tails (`TAIL_PERCENT` at each end) are moved to their percentile before the mean and deviation are taken, and kept as
-    they are in the result, which is limited to ±`LIMIT`: an enhancing rim stays as bright as it is, yet neither a vessel nor a
+    they are in the result, which is limited to ±`Z_LIMIT`: an enhancing rim stays as bright as it is, yet neither a vessel nor a
     spike changes the scale of the rest. Voxels that are NaN (outside the scan's field of view) count nowhere and become 0, the
     brain's mean.
     """
@@ -247,5 +260,5 @@ def zscore(array: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) 
     mean, deviation = float(pulled.mean()), float(pulled.std())
     scaled = np.zeros(array.shape, np.float32)
     if deviation > 0:
-        scaled[known] = ((values - mean) / deviation).clip(-LIMIT, LIMIT)
+        scaled[known] = ((values - mean) / deviation).clip(-Z_LIMIT, Z_LIMIT)
     return Scaled(scaled, mean, deviation)

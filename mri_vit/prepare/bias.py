@@ -5,8 +5,9 @@ B-spline fit (Lee, Wolberg & Shin 1997, doi:10.1109/2945.620490): on a voxel gri
 are products over the axes, so that fit and evaluation are three contractions with one small matrix per axis.
 
 ITK's four levels take a large tumour for bias. `correct` has fewer and leaves out what is an outlier in any of a patient's
-scans: a field is smooth, a lesion stands out, and the scans together show it better than one. The choice was measured:
-pipelines/reproductions/bias_correction.
+scans: a field is smooth, a lesion stands out, and the scans together show it better than one. How far lesions stand out before
+and after correction shows whether they survived it; no tumour mask is used, so that preparation is the same with and without
+one. The choice was measured: pipelines/reproductions/bias_correction.
 
 Letters: x y z voxels, p q r control points of the cubic B-spline along x, y and z, v voxels of the brain, h histogram bins.
 """
@@ -14,25 +15,35 @@ Letters: x y z voxels, p q r control points of the cubic B-spline along x, y and
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy import ndimage
 
-from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import box, outliers
+from mri_vit.data.volume import Box, Volume, bounding_box, box_shape, resample
+from mri_vit.prepare.prepared import Log
+from mri_vit.settings.recipe import is_quantitative, titles
 
+NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
 LEVELS = 2  # each doubles the spline's resolution; by what a tumour keeps, pipelines/reproductions/bias_correction
 ITK_LEVELS = 4  # ITK's default
 ROUNDS = 4  # of outliers and field in turn: those found under a field of ±40 % settle in three
-LEAST_USED = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used
+MIN_USED_SHARE = 0.05  # of the brain's voxels; fewer do not carry a field, and all of them are used
 ITERATIONS = 50  # per level, ITK's default; fewer leave most of the field in place
 TOLERANCE = 1e-3  # ITK's default: coefficient of variation of the change of the field
 BINS = 200  # of the log-intensity histogram; ITK's default
 FWHM = 0.15  # of the field's histogram, in log intensity; Sled et al. 1998, ITK's default
 WIENER_NOISE = 0.01  # ITK's default
 WORKING_MM = 4.0  # the usual shrink factor of 4 at 1 mm; slices thicker than this are all kept
+OUTLIER_SD = 2.5  # robust standard deviations: 1 in 80 of a normal distribution, so that grey and white matter stay on both sides
+FRINGE_SD = 1.5  # around such voxels: oedema fades, and its weak border pulls a field as well
+MIN_LESION_ML = 3.0  # a piece of 18 mm across; vessels, sulci and noise make smaller ones
+DARK_LESIONS = ("t1",)  # lesions are darker than brain on T1, brighter on the other scans
+MAX_CONTRAST_LOSS = 1 / 3  # of the contrast; more is worth a look
+MAD_TO_SD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
 PADDED = 2 ** (math.ceil(math.log2(BINS)) + 1)  # the histogram's length in the Fourier domain, as in ITK
 
 
@@ -64,7 +75,7 @@ class _Coarse:
 
     log: Volume
     brain: Bool[np.ndarray, "x y z"]
-    box: box.Box  # of the scan
+    box: Box  # of the scan
 
 
 def correct(
@@ -75,23 +86,12 @@ def correct(
     rounds: int = ROUNDS,
 ) -> dict[str, Corrected]:
     """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
-
-    Parameters
-    ----------
-    scans
-        By channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
-    brains
-        The mask on each scan's grid; it holds a positive voxel.
-    from_common
-        For each scan the 4×4 that carries a point of one common space to it.
-    levels
-        Of the spline.
-    rounds
-        Of outliers and field in turn; with 0 nothing is left out.
-
-    Returns
-    -------
-    By channel the corrected scan (as it was outside the brain's box), its field and their figures.
+    `scans`: by channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
+    `brains`: the mask on each scan's grid; it holds a positive voxel.
+    `from_common`: for each scan the 4×4 that carries a point of one common space to it.
+    `levels`: of the spline.
+    `rounds`: of outliers and field in turn; with 0 nothing is left out.
+    Returns: By channel the corrected scan (as it was outside the brain's box), its field and their figures.
     """
     coarse = {channel: _coarse(scan, brains[channel]) for channel, scan in scans.items()}
     corrected = {channel: copy.log.array for channel, copy in coarse.items()}
@@ -115,7 +115,7 @@ def correct(
 
 
 def _coarse(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> _Coarse:
-    part_of = box.around(brain)
+    part_of = bounding_box(brain)
     steps = [_kept(part.stop - part.start, mm) for part, mm in zip(part_of, scan.spacing_mm, strict=True)]
     affine = scan.affine.copy()
     affine[:3, 3] += affine[:3, :3] @ [part.start + step.start for part, step in zip(part_of, steps, strict=True)]
@@ -130,33 +130,33 @@ def _inliers(
     coarse: Mapping[str, _Coarse], logs: Mapping[str, np.ndarray], from_common: Mapping[str, np.ndarray]
 ) -> dict[str, Bool[np.ndarray, "..."]]:
     """For each scan the brain's voxels that are outliers in none of the scans."""
-    scores = {channel: Volume(outliers.score(logs[channel], copy.brain), copy.log.affine) for channel, copy in coarse.items()}
+    scores = {channel: Volume(outlier_scores(logs[channel], copy.brain), copy.log.affine) for channel, copy in coarse.items()}
     used = {}
     for channel, copy in coarse.items():
         here = np.linalg.inv(from_common[channel])
         seen = (resample(one, copy.log.shape, copy.log.affine, from_common[other] @ here).array for other, one in scores.items())
-        inliers = copy.brain & ~outliers.around(seen)
-        used[channel] = inliers if inliers.sum() >= LEAST_USED * copy.brain.sum() else copy.brain
+        inliers = copy.brain & ~outlier_regions(seen)
+        used[channel] = inliers if inliers.sum() >= MIN_USED_SHARE * copy.brain.sum() else copy.brain
     return used
 
 
-def _divided(scan: Volume, part_of: box.Box, field: Field) -> Volume:
+def _divided(scan: Volume, part_of: Box, field: Field) -> Volume:
     array = scan.array.astype(np.float32)
-    gain = evaluate(field.lattice, box.shape_of(part_of))
+    gain = evaluate(field.lattice, box_shape(part_of))
     array[part_of] /= np.exp(gain, out=gain)
     return Volume(array, scan.affine, scan.notes)
 
 
 def _contrasts(channel: str, copy: _Coarse, corrected: Float[np.ndarray, "x y z"]) -> tuple[float, float] | None:
     voxel_ml = float(np.prod(copy.log.spacing_mm)) / 1000
-    piece = outliers.lesion_like(outliers.score(copy.log.array, copy.brain), channel, voxel_ml)
-    before, after = (outliers.contrast(np.exp(log), piece, copy.brain) for log in (copy.log.array, corrected))
+    piece = lesion_like(outlier_scores(copy.log.array, copy.brain), channel, voxel_ml)
+    before, after = (lesion_contrast(np.exp(log), piece, copy.brain) for log in (copy.log.array, corrected))
     return None if before is None or after is None else (before, after)
 
 
 def fit(array: Float[np.ndarray, "x y z"], used: Bool[np.ndarray, "x y z"], levels: int = LEVELS) -> Field:
     """N4 on a scan as it is; `used` marks the voxels that the estimate rests on, all of them positive."""
-    part_of = box.around(used)
+    part_of = bounding_box(used)
     inside = used[part_of]
     log = np.log(array[part_of][inside].astype(np.float64))
     estimate = np.zeros_like(log)
@@ -251,3 +251,94 @@ def _refinement(spans: int) -> Float[np.ndarray, "fine coarse"]:
         else:
             matrix[row, row // 2 : row // 2 + 2] = 0.5
     return matrix
+
+
+def outlier_scores(log: Float[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]) -> Float[np.ndarray, "x y z"]:
+    """Distance of log intensities from the brain's median in robust standard deviations (1.4826 MAD), with sign; 0 outside."""
+    values = log[brain]
+    centre = np.median(values)
+    spread = MAD_TO_SD * np.median(np.abs(values - centre))
+    scores = np.zeros(log.shape, np.float32)
+    if spread > 0:
+        scores[brain] = (values - centre) / spread
+    return scores
+
+
+def outlier_regions(scores: Iterable[Float[np.ndarray, "x y z"]]) -> Bool[np.ndarray, "x y z"]:
+    """Voxels that stand out in any of the scans, with their fringe and one voxel more, which holds a share of them."""
+    farthest = np.maximum.reduce([np.abs(one) for one in scores])
+    grown = ndimage.binary_propagation(farthest > OUTLIER_SD, mask=farthest > FRINGE_SD)
+    return np.asarray(ndimage.binary_dilation(grown))
+
+
+def lesion_like(scores: Float[np.ndarray, "x y z"], channel: str, voxel_ml: float) -> Bool[np.ndarray, "x y z"]:
+    """Pieces of `MIN_LESION_ML` or more that stand out as a lesion does: dark on T1, bright elsewhere; ventricles too."""
+    standing_out = scores < -OUTLIER_SD if channel in DARK_LESIONS else scores > OUTLIER_SD
+    pieces = np.zeros(scores.shape, np.int32)
+    ndimage.label(standing_out, output=pieces)
+    large = np.bincount(pieces.ravel()) * voxel_ml >= MIN_LESION_ML
+    large[0] = False
+    return large[pieces]
+
+
+def lesion_contrast(
+    array: Float[np.ndarray, "x y z"], piece: Bool[np.ndarray, "x y z"], brain: Bool[np.ndarray, "x y z"]
+) -> float | None:
+    """Mean of a piece less the mean of the rest of the brain, in standard deviations of the rest; None where either is empty."""
+    rest = array[brain & ~piece].astype(np.float64)
+    if not piece.any() or not rest.size or not rest.std() > 0:
+        return None
+    return float((array[piece].mean(dtype=np.float64) - rest.mean()) / rest.std())
+
+
+def correct_scans(
+    scans: dict[str, Volume], brains: dict[str, Bool[np.ndarray, "..."]], from_reference: dict[str, np.ndarray], log: Log
+) -> dict[str, Volume]:
+    """All scans, those that are no map of a quantity corrected (see `correct`), with an entry in the log."""
+    masks: dict[str, Bool[np.ndarray, "..."]] = {}
+    quantities = [channel for channel in scans if is_quantitative(channel)]
+    for channel, scan in scans.items():
+        if channel in quantities:
+            continue
+        values = scan.array[brains[channel]]
+        share = float((values < 0).mean())
+        if share > NEGATIVE_SHARE:
+            log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
+        elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
+            masks[channel] = brains[channel]
+    corrected = correct({channel: scans[channel] for channel in masks}, masks, from_reference)
+    figures: dict[str, Any] = {}
+    for channel, one in corrected.items():
+        figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
+        figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
+        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - MAX_CONTRAST_LOSS:
+            before, after = one.contrast
+            log.warnings.append(
+                f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
+                "see whether a lesion was taken for bias"
+            )
+    log.add(
+        "bias",
+        f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {LEVELS} levels) inside the brain, "
+        f"estimated without voxels that lie more than {OUTLIER_SD:g} robust standard deviations from the median in any scan "
+        f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
+        quantitative=quantities,
+        levels=LEVELS,
+        iterations=ITERATIONS,
+        tolerance=TOLERANCE,
+        working_mm=WORKING_MM,
+        outlier_deviations=[OUTLIER_SD, FRINGE_SD],
+        rounds=ROUNDS,
+        scans=figures,
+    )
+    return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
+
+
+def contrast_caption(log: Log) -> str:
+    """Lesion-like contrast before and after bias correction, for the picture."""
+    scans = next((step["scans"] for step in log.steps if step["step"] == "bias"), None)
+    if scans is None:
+        return "bias field not corrected"
+    found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
+    cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
+    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"

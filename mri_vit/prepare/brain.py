@@ -21,11 +21,10 @@ from jaxtyping import Bool, Float, Shaped
 from scipy import ndimage
 
 from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
-from mri_vit.data.volume import Volume, canonical, read_mask, write
+from mri_vit.data.volume import Volume, bounding_box, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.prepare import box
+from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Prepare
-from mri_vit.settings.sequences import title
 
 STRIPPED_SHARE = (
     0.4  # of voxels at the border value: stripped scans have 0.87 (0.48 for an ellipsoid in its box), raw ones 0.03-0.10
@@ -35,15 +34,15 @@ STRIPPED_ML = 2400.0  # a large brain has 2000 ml
 # coil fields of 7 to 1), and 0.21 to 0.91, half above 0.54, in one raw head (114 variants of its four sequences: scaled, in
 # slabs, defaced, without fat, in such fields, of 3 mm voxels). Brains with 3 mm of what surrounds them have 0.10 to 0.36.
 STRIPPED_GAP, HEAD_GAP = 0.18, 0.25
-SMALLEST_ML = 250.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
-LEAST_AREA = 0.5  # of the largest slice: in smaller ones, at the vertex, the skull lies in the slice and not across it
-MOST_SLICES = 24  # evenly spread; 1 mm slices are much alike
+MIN_BRAIN_ML = 250.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
+MIN_AREA_SHARE = 0.5  # of the largest slice: in smaller ones, at the vertex, the skull lies in the slice and not across it
+MAX_SLICES = 24  # evenly spread; 1 mm slices are much alike
 DIRECTIONS = 72  # every 5 degrees: 7 mm at the skull of an adult
 STEP = 1 / 60  # of the radius: 1.3 mm in an adult
-OUTER = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
-INNER = 0.4  # as far as the brain is taken to tell how bright it is; the ventricles begin behind it
+RIM_DEPTH = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
+BRAIN_DEPTH = 0.4  # as far as the brain is taken to tell how bright it is; the ventricles begin behind it
 BRAIN_QUANTILE = 0.25  # of the brain's depths: bright fluid does not count, nor does a dark furrow
-OF_DIRECTIONS = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
+DIRECTION_QUANTILE = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,28 +57,14 @@ class Brain:
 
 def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
     """The brain mask of the reference scan.
+    `reference`: the scan, axes as `volume.canonical` lays them.
+    `t1`: the T1 scan on the reference's grid; None where the patient has none, or it is the reference.
+    `file`: the reference's path, for messages.
+    `given`: the mask that the cohort table names, if it does.
+    `settings`: `brain` chooses the way, `brain_command` is the external command.
+    `scratch`: a folder for files that an external command needs.
 
-    Parameters
-    ----------
-    reference
-        The scan, axes as `volume.canonical` lays them.
-    t1
-        The T1 scan on the reference's grid; None where the patient has none, or it is the reference.
-    file
-        The reference's path, for messages.
-    given
-        The mask that the cohort table names, if it does.
-    settings
-        `brain` chooses the way, `brain_command` is the external command.
-    scratch
-        A folder for files that an external command needs.
-
-    Raises
-    ------
-    UnusablePatient
-        No brain is found, or a mask does not fit the scan.
-    UsageError
-        The way chosen is not available.
+    Raises UnusablePatient: no brain is found, or a mask does not fit the scan; UsageError: the way chosen is not available.
     """
     by, name = way(reference, given, settings), title(settings.reference)
     if by == "mask":
@@ -99,9 +84,9 @@ def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None,
         mask = _command(reference, name, settings.brain_command, scratch)
         brain = Brain(mask, by, f"The brain was extracted from {name} with {program}.")
     size_ml = volume_ml(brain.mask, reference)
-    if size_ml < SMALLEST_ML:
+    if size_ml < MIN_BRAIN_ML:
         raise UnusablePatient(
-            f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {SMALLEST_ML:g} ml or more, not a tumour", file
+            f"empty brain: {size_ml:.1f} ml ({brain.source}); expected {MIN_BRAIN_ML:g} ml or more, not a tumour", file
         )
     return brain
 
@@ -152,7 +137,7 @@ def _largest(mask: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
     """The largest connected piece of a mask, its holes filled; a mask of nothing stays so."""
     if not mask.any():
         return mask
-    part = box.around(mask)
+    part = bounding_box(mask)
     pieces, _ = ndimage.label(mask[part])  # pyright: ignore[reportGeneralTypeIssues]
     sizes = np.bincount(pieces.ravel())
     sizes[0] = 0
@@ -224,18 +209,13 @@ def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path
 
 def skull_gap(scan: Volume, background: float) -> float:
     """How dark the gap below the rim is, compared with the rim and the brain: 0 is no gap, 1 a black one.
-
-    Parameters
-    ----------
-    scan
-        Axes laid as RAS+; some of it is not background.
-    background
-        The value of what was emptied.
+    `scan`: axes laid as RAS+; some of it is not background.
+    `background`: the value of what was emptied.
     """
     inside = scan.array != background
     areas = inside.sum(axis=(0, 1))
-    large = np.flatnonzero(areas >= LEAST_AREA * areas.max())
-    chosen = large[np.unique(np.linspace(0, len(large) - 1, MOST_SLICES).round().astype(int))]
+    large = np.flatnonzero(areas >= MIN_AREA_SHARE * areas.max())
+    chosen = large[np.unique(np.linspace(0, len(large) - 1, MAX_SLICES).round().astype(int))]
     spacing_mm = np.array(scan.spacing_mm[:2])
     radius_mm = float(np.sqrt(areas.max() * spacing_mm.prod() / np.pi))
     darkest = scan.array.min(where=inside, initial=np.inf)  # not the background, which a standardised scan may have anywhere
@@ -243,12 +223,12 @@ def skull_gap(scan: Volume, background: float) -> float:
     profiles = np.stack([_profiles(signal[..., at], inside[..., at], spacing_mm, radius_mm) for at in chosen])
     along = ndimage.uniform_filter1d(profiles, 3, axis=1, mode="wrap")  # a skull goes on in all directions, a furrow ends
     smooth = ndimage.uniform_filter1d(along, 3, axis=0, mode="nearest")
-    outer = round(OUTER / STEP)
+    outer = round(RIM_DEPTH / STEP)
     brain = np.quantile(smooth[..., outer:], BRAIN_QUANTILE, axis=-1, keepdims=True)
     rim = np.maximum.accumulate(smooth[..., :outer], axis=-1)  # the brightest so far on the way inwards
     bright = np.minimum(rim, brain)
     left = np.divide(smooth[..., :outer], bright, out=np.ones_like(bright), where=bright > 0)
-    return float(np.quantile(1 - left.min(axis=-1), OF_DIRECTIONS))
+    return float(np.quantile(1 - left.min(axis=-1), DIRECTION_QUANTILE))
 
 
 def _profiles(
@@ -263,7 +243,7 @@ def _profiles(
     outwards_mm = np.arange(0, longest_mm, STEP * radius_mm)
     reached = ndimage.map_coordinates(filled, middle + towards * outwards_mm, order=0)
     border_mm = outwards_mm[len(outwards_mm) - 1 - reached[:, ::-1].argmax(axis=1)]
-    depths_mm = border_mm[:, None] - np.arange(round(INNER / STEP)) * STEP * radius_mm
+    depths_mm = border_mm[:, None] - np.arange(round(BRAIN_DEPTH / STEP)) * STEP * radius_mm
     return ndimage.map_coordinates(signal.astype(np.float32), middle + towards * depths_mm, order=1)
 
 

@@ -1,4 +1,5 @@
-"""Patient: a study's scans go in, one prepared patient comes out (tokens.safetensors, patient.json, qc.png).
+"""Patient: a study's scans go in, one prepared patient comes out (tokens.safetensors, patient.json, qc.png); and the stage that
+prepares a cohort, and says who is excluded and why.
 
 The order of the steps is here; each step says what it did in the record, with a sentence for a Methods section.
 """
@@ -8,30 +9,38 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-from collections.abc import Iterator
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
+from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from mri_vit.data import tokens
+from mri_vit.data import sheet, tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, canonical, read, resample
-from mri_vit.errors import UnusablePatient
-from mri_vit.prepare import agreement, alignment, bias, box, brain, outliers, picture, quality, tumour
+from mri_vit.data.volume import Volume, bounding_box, brain_box, canonical, read, read_mask, resample
+from mri_vit.errors import Killed, UnusablePatient, UsageError
+from mri_vit.prepare import agreement, alignment, bias, brain, quality, tumour
 from mri_vit.prepare.alignment import on_grid
-from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify
-from mri_vit.run import files, integrity
-from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify, voxels
+from mri_vit.run import atomic, executors, files, integrity
+from mri_vit.run.atomic import complete, refuse_link, write_bytes
+from mri_vit.run.jobs import Workplace, close_ledger
+from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings import source
+from mri_vit.settings.recipe import named, template_sequence
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import BRAIN_ML
-from mri_vit.settings.sequences import is_quantitative, like_the_template, named, titles
+from mri_vit.settings.sections import BRAIN_ML, Grid, Prepare
+from mri_vit.settings.source import shown
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
+Fault = dict[str, str]  # file and reason
+Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
 def prepare_patient(patient: Patient, study: Study) -> Path:
@@ -59,19 +68,8 @@ def prepare_patient(patient: Patient, study: Study) -> Path:
     """
     target = study.prepared / patient.id
     refuse_foreign(target)
-    files = {channel: path for channel in study.channels if (path := patient.scans.get(channel))}
-    if lacking := [channel for channel in study.prepare.needs if channel not in files]:
-        raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(study.prepare.needs)} are needed")
-    if patient.brain_mask and study.prepare.brain in ("auto", "mask"):
-        files["brain_mask"] = patient.brain_mask
-    if study.prepare.around_tumour_mm is not None:
-        if patient.tumour_mask:
-            files["tumour_mask"] = patient.tumour_mask
-        elif not study.prepare.tumour_command:
-            raise UnusablePatient("no tumour mask; prepare.around_tumour_mm needs one, or prepare.tumour_command, which makes it")
-    inputs = {name: {"sha256": _file_sha256(path)} for name, path in files.items()}
+    inputs = {name: {"sha256": _file_sha256(path)} for name, path in _input_files(patient, study.channels, study.prepare).items()}
     settings = config_sha256(study)
-
     segmented = tumour.command_sha256(study.prepare) if patient.tumour_mask is None else ""
 
     def done(folder: Path) -> bool:
@@ -81,181 +79,149 @@ def prepare_patient(patient: Patient, study: Study) -> Path:
         verify(target)
         return target
     with complete(target, refuse_foreign, done) as beside, _one_thread():
-        _build(patient, study, beside, {"config_sha256": settings, "inputs": inputs})
+        _build(patient, study.grid, study.channels, study.prepare, beside, {"config_sha256": settings, "inputs": inputs})
     return target
 
 
-def _build(patient: Patient, study: Study, folder: Path, record: dict[str, Any]) -> None:
+def _input_files(patient: Patient, channels: Sequence[str], settings: Prepare) -> dict[str, Path]:
+    """The files that a prepared patient depends on. Raises UnusablePatient where one that is needed is not named."""
+    paths = {channel: path for channel in channels if (path := patient.scans.get(channel))}
+    if lacking := [channel for channel in settings.needs if channel not in paths]:
+        raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(settings.needs)} are needed")
+    if patient.brain_mask and settings.brain in ("auto", "mask"):
+        paths["brain_mask"] = patient.brain_mask
+    if settings.tumour_crop_margin_mm is not None:
+        if patient.tumour_mask:
+            paths["tumour_mask"] = patient.tumour_mask
+        elif not settings.tumour_command:
+            raise UnusablePatient(
+                "no tumour mask; prepare.tumour_crop_margin_mm needs one, or prepare.tumour_command, which makes it"
+            )
+    return paths
+
+
+def _build(
+    patient: Patient, grid: Grid, channels: tuple[str, ...], settings: Prepare, folder: Path, record: dict[str, Any]
+) -> None:
     """The steps in order; writes the three files into `folder`."""
     log = Log()
-    scans = _read(patient, study, log)
-    reference = study.prepare.reference
-    own = scans[reference]
+    reference = settings.reference
+    wholes = _read_scans(patient, channels, settings.needs, log)
+    found, from_reference = _find_brain(patient, wholes, settings, folder, log)
+    brain_ml = brain.volume_ml(found.mask, wholes[reference])
+    mask = Volume(found.mask.astype(np.float32), wholes[reference].affine)
+    block = bounding_box(found.mask)
+    alignment.check_overlap(patient, wholes, reference, from_reference, mask, block, log)
+    if settings.tumour_command and patient.tumour_mask is None:
+        tumour.found_by_command(wholes, mask, from_reference, settings, folder, log)
 
-    def brain_of(t1: Volume | None) -> brain.Brain:
-        return brain.extract(own, t1, str(patient.scans[reference]), patient.brain_mask, study.prepare, folder)
-
-    if brain.way(own, patient.brain_mask, study.prepare) == "none":  # nothing but the brain is there to align by
-        found = brain_of(None)
-        from_reference = alignment.to_reference(scans, reference, log, found.mask)
-    else:
-        from_reference = alignment.to_reference(scans, reference, log)
-        beside = "t1" in scans and reference != "t1"
-        found = brain_of(resample(scans["t1"], own.shape, own.affine, from_reference["t1"]) if beside else None)
-    brain_ml = brain.volume_ml(found.mask, own)
-    log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1), notes=found.notes)
-    if not BRAIN_ML[0] <= brain_ml <= BRAIN_ML[1]:
-        log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
-    mask = Volume(found.mask.astype(np.float32), own.affine)
-    if found.source != "none":  # the head was in view and had its say: scalp, eyes and neck move against the brain
-        from_reference = alignment.within_brain(scans, reference, from_reference, mask, log)
-    block, margin_mm, wholes = box.around(found.mask), 2 * study.grid.spacing_mm, scans
-    alignment.check_overlap(patient, scans, reference, from_reference, mask, block, log)
-    if study.prepare.tumour_command and patient.tumour_mask is None:
-        tumour.found_by_command(scans, mask, from_reference, study.prepare, folder, log)
-    parts = {channel: box.of_brain(scan, mask, block, from_reference[channel], margin_mm) for channel, scan in scans.items()}
-    scans, brains = {c: part for c, (part, _) in parts.items()}, {c: inside for c, (_, inside) in parts.items()}
-    taken = scans
-    if study.prepare.bias:
-        scans = _unbiased(scans, brains, from_reference, log)
-    facing = like_the_template(scans, reference)
+    boxes = {
+        channel: brain_box(scan, mask, block, from_reference[channel], 2 * grid.spacing_mm) for channel, scan in wholes.items()
+    }
+    uncorrected, brains = {c: scan for c, (scan, _) in boxes.items()}, {c: inside for c, (_, inside) in boxes.items()}
+    scans = bias.correct_scans(uncorrected, brains, from_reference, log) if settings.bias else uncorrected
+    facing = template_sequence(scans, reference)
     pose = alignment.to_mni(scans[facing], facing, brains[facing], wholes[facing], log).seen_from(from_reference[facing])
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
-    volume, inside = on_grid(scans, study.channels, reference, brains, from_grid, study.grid, log)
-    kept, near = volume, inside
-    if (reach_mm := study.prepare.around_tumour_mm) is not None:
+
+    volume, inside = on_grid(scans, channels, reference, brains, from_grid, grid, log)
+    kept = (volume, inside)
+    if settings.tumour_crop_margin_mm is not None:
         drawn = patient.tumour_mask or folder / files.TUMOUR
-        kept, near = _around_tumour(drawn, volume, inside, reach_mm, from_grid[reference], study, log)
-    stored = tokens.from_volume(kept, near, study.grid, record["config_sha256"], study.channels)
-    tokens.save(stored, folder / files.TOKENS)
+        kept = tumour.around(drawn, volume, inside, settings.tumour_crop_margin_mm, from_grid[reference], grid, reference, log)
+    tokens.save(tokens.from_volume(*kept, grid, record["config_sha256"], channels), folder / files.TOKENS)
+
     of_scans = {
-        channel: quality.of_scan(wholes[channel], part, scans[channel], brains[channel], mask, from_reference[channel])
-        for channel, part in taken.items()
+        channel: quality.of_scan(wholes[channel], scan, scans[channel], brains[channel], mask, from_reference[channel])
+        for channel, scan in uncorrected.items()
     }
-    on_copies = on_grid(scans, study.channels, reference, brains, from_grid, agreement.GRID, Log())  # limits hold for every grid
-    looked = agreement.of_grid(*on_copies, study.channels, agreement.GRID)
+    # limits of quality hold for every grid, so all are measured on one
+    copies = agreement.of_grid(
+        *on_grid(scans, channels, reference, brains, from_grid, agreement.GRID, Log()), channels, agreement.GRID
+    )
+    figures = quality.of_patient(copies, mask, pose, reference, wholes, of_scans)
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    write_bytes(picture.draw(volume, inside, patient.id, caption, _told(log), study.channels), folder / files.QC)
-    to_grid = {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()}
+    picture = quality.draw_picture(volume, inside, patient.id, caption, bias.contrast_caption(log), channels)
+    write_bytes(picture, folder / files.QC)
     record = {
         "schema": SCHEMA,
         "patient": patient.id,
         **record,
         "files": {name: integrity.sha256(folder / name) for name in (*CONTENT, files.TUMOUR) if (folder / name).exists()},
         "reference": reference,
-        "to_grid": to_grid,
+        "to_grid": {channel: np.linalg.inv(matrix).tolist() for channel, matrix in from_grid.items()},
         "steps": log.steps,
-        "quality": quality.of_patient(looked, mask, pose, reference, wholes, of_scans),
+        "quality": figures,
         "brain_ml": round(brain_ml, 1),
         "warnings": log.warnings,
         "versions": _versions(found.source),
     }
-    text = json.dumps(record, indent=1, allow_nan=False)
-    write_bytes(text.encode(), folder / files.PATIENT)
+    write_bytes(json.dumps(record, indent=1, allow_nan=False).encode(), folder / files.PATIENT)
 
 
-def _around_tumour(
-    mask: Path,
-    volume: Float[np.ndarray, "c e e e"],
-    brain: Bool[np.ndarray, "e e e"],
-    reach_mm: float,
-    from_grid: Float[np.ndarray, "4 4"],
-    study: Study,
-    log: Log,
-) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
-    """What is kept of the scans on the grid, and of the brain there. Raises UnusablePatient where no tumour is known."""
-    if not mask.exists():
-        raise UnusablePatient("prepare.tumour_command found no tumour, around which prepare.around_tumour_mm keeps the scans")
-    kept, near = tumour.around(mask, volume, brain, reach_mm, from_grid, study.grid, study.prepare.reference)
-    log.add(
-        "around_tumour",
-        f"Voxels further than {reach_mm:g} mm from the tumour mask were set to 0.",
-        reach_mm=reach_mm,
-        kept_of_brain=round(float(near.sum() / brain.sum()), 4),
-    )
-    return kept, near
-
-
-def _read(patient: Patient, study: Study, log: Log) -> dict[str, Volume]:
+def _read_scans(patient: Patient, channels: Sequence[str], needs: Sequence[str], log: Log) -> dict[str, Volume]:
+    """The patient's scans by channel, axes laid as RAS+. Raises UnusablePatient where two are the same."""
     scans: dict[str, Volume] = {}
-    content: dict[str, str] = {}
+    channel_of: dict[str, str] = {}  # by hash of the voxels
     figures: dict[str, Any] = {}
-    for channel in study.channels:
+    for channel in channels:
         path = patient.scans.get(channel)
         if path is None:
-            log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(study.prepare.needs)} allows")
+            log.warnings.append(f"{channel}: no scan; left empty, as prepare.needs = {list(needs)} allows")
             continue
         stored = read(path)
-        scan = canonical(stored)
-        key = hashlib.sha256(scan.array.data).hexdigest()
-        if key in content:
-            raise UnusablePatient(f"{channel} has the same voxels as {content[key]}; expected two different scans", str(path))
-        content[key] = channel
+        scan = scans[channel] = canonical(stored)
+        sha256 = hashlib.sha256(scan.array.data).hexdigest()
+        if sha256 in channel_of:
+            raise UnusablePatient(
+                f"{channel} has the same voxels as {channel_of[sha256]}; expected two different scans", str(path)
+            )
+        channel_of[sha256] = channel
         if scan.array.min() < 0:
             border = brain.border_value(scan.array)
             log.warnings.append(f"{channel}: negative intensities down to {scan.array.min():.4g}; background is {border:.4g}")
-        scans[channel] = scan
-        spacing = [round(mm, 4) for mm in scan.spacing_mm]
-        as_stored = {"shape": stored.shape, "affine": stored.affine.tolist()}  # before its axes are laid as RAS+: where maps lie
-        figures[channel] = {"shape": scan.shape, "spacing_mm": spacing, "notes": scan.notes, "voxels_sha256": key}
-        figures[channel]["stored"] = as_stored
-    empty = "" if len(scans) == len(study.channels) else "; those that a patient lacks were left empty"
-    scan = "scan was read with its" if len(study.channels) == 1 else "scans were read with their"
-    methods = f"{named(study.channels)} {scan} axes laid as RAS+{empty}."
-    log.add("read", methods, scans=figures)
+        figures[channel] = {
+            "shape": scan.shape,
+            "spacing_mm": [round(mm, 4) for mm in scan.spacing_mm],
+            "notes": scan.notes,
+            "voxels_sha256": sha256,
+            "stored": {"shape": stored.shape, "affine": stored.affine.tolist()},  # where maps lie, before axes are laid as RAS+
+        }
+    empty = "" if len(scans) == len(channels) else "; those that a patient lacks were left empty"
+    were = "scan was read with its" if len(channels) == 1 else "scans were read with their"
+    log.add("read", f"{named(channels)} {were} axes laid as RAS+{empty}.", scans=figures)
     return scans
 
 
-def _unbiased(
-    scans: dict[str, Volume], brains: dict[str, Bool[np.ndarray, "..."]], from_reference: dict[str, np.ndarray], log: Log
-) -> dict[str, Volume]:
-    masks: dict[str, Bool[np.ndarray, "..."]] = {}
-    quantities = [channel for channel in scans if is_quantitative(channel)]
-    for channel, scan in scans.items():
-        if channel in quantities:
-            continue
-        values = scan.array[brains[channel]]
-        share = float((values < 0).mean())
-        if share > quality.NEGATIVE_SHARE:
-            log.warnings.append(f"{channel}: {share:.1%} of the brain is negative, so its bias field was not corrected")
-        elif (values > 0).any():  # else it is 0 throughout, which the intensity step refuses
-            masks[channel] = brains[channel]
-    corrected = bias.correct({channel: scans[channel] for channel in masks}, masks, from_reference)
-    figures: dict[str, Any] = {}
-    for channel, one in corrected.items():
-        figures[channel] = {"iterations": one.field.iterations, "change": one.field.change, "used": round(one.used, 4)}
-        figures[channel]["lesion_like_contrast"] = one.contrast and [round(value, 2) for value in one.contrast]
-        if one.contrast and one.contrast[1] / one.contrast[0] < 1 - outliers.LOST:
-            before, after = one.contrast
-            log.warnings.append(
-                f"{channel}: lesion-like contrast was {before:.2f} SD before bias correction and is {after:.2f} after it; "
-                "see whether a lesion was taken for bias"
-            )
-    log.add(
-        "bias",
-        f"Intensity inhomogeneity was corrected with N4 (Tustison et al. 2010; {bias.LEVELS} levels) inside the brain, "
-        f"estimated without voxels that lie more than {outliers.CORE:g} robust standard deviations from the median in any scan "
-        f"and their surroundings{f'; {titles(quantities)}, a map of a quantity each, left out' if quantities else ''}.",
-        quantitative=quantities,
-        levels=bias.LEVELS,
-        iterations=bias.ITERATIONS,
-        tolerance=bias.TOLERANCE,
-        working_mm=bias.WORKING_MM,
-        outlier_deviations=[outliers.CORE, outliers.FRINGE],
-        rounds=bias.ROUNDS,
-        scans=figures,
-    )
-    return {**scans, **{channel: one.volume for channel, one in corrected.items()}}
+def _find_brain(
+    patient: Patient, scans: dict[str, Volume], settings: Prepare, scratch: Path, log: Log
+) -> tuple[brain.Brain, dict[str, Float[np.ndarray, "4 4"]]]:
+    """The brain on the reference's voxels, and for each scan the 4×4 that carries a point of the reference to it.
 
+    Scans are aligned first, so that T1 can help to find the brain; where the reference was stripped, the brain is known before
+    and the alignment looks at it alone.
+    """
+    reference = scans[settings.reference]
 
-def _told(log: Log) -> str:
-    """Lesion-like contrast before and after bias correction, for the picture."""
-    scans = next((step["scans"] for step in log.steps if step["step"] == "bias"), None)
-    if scans is None:
-        return "bias field not corrected"
-    found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
-    cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
-    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"
+    def extract(t1: Volume | None) -> brain.Brain:
+        file = str(patient.scans[settings.reference])
+        return brain.extract(reference, t1, file, patient.brain_mask, settings, scratch)
+
+    if brain.way(reference, patient.brain_mask, settings) == "none":
+        found = extract(None)
+        from_reference = alignment.to_reference(scans, settings.reference, log, found.mask)
+    else:
+        from_reference = alignment.to_reference(scans, settings.reference, log)
+        beside = "t1" in scans and settings.reference != "t1"
+        found = extract(resample(scans["t1"], reference.shape, reference.affine, from_reference["t1"]) if beside else None)
+    brain_ml = brain.volume_ml(found.mask, reference)
+    log.add("brain", found.methods, source=found.source, brain_ml=round(brain_ml, 1), notes=found.notes)
+    if not BRAIN_ML[0] <= brain_ml <= BRAIN_ML[1]:
+        log.warnings.append(f"brain volume {brain_ml:.0f} ml; {BRAIN_ML[0]:.0f} to {BRAIN_ML[1]:.0f} is usual")
+    if found.source != "none":  # the whole head was aligned: scalp, eyes and neck move against the brain
+        mask = Volume(found.mask.astype(np.float32), reference.affine)
+        from_reference = alignment.within_brain(scans, settings.reference, from_reference, mask, log)
+    return found, from_reference
 
 
 @contextmanager
@@ -284,3 +250,99 @@ def _file_sha256(path: Path) -> str:
 def _versions(source: str) -> dict[str, str]:
     packages = (*VERSIONS, "deepbet", "torch") if source == "deepbet" else VERSIONS
     return {package: importlib.metadata.version(package) for package in packages}
+
+
+def prepare_cohort(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare every patient; gives those who cannot be, with file and reason.
+
+    Before that the run's `excluded.csv` goes, unless its folds are made: it is written again when all have been looked at, and a
+    run that is stopped before then has none. Raises UsageError where `prepared` is no folder, or two patients share a scan.
+    """
+    _make_prepared(study)
+    if not (folder / files.FOLDS).exists():
+        (folder / files.EXCLUDED).unlink(missing_ok=True)
+    for patient in patients:
+        refuse_link(study.prepared / patient.id)
+    atomic.sweep_older(study.prepared, {patient.id for patient in patients})
+    faults = _prepare_all(study, patients, folder, console)
+    excluded = [{"patient": patient.id, **faults[patient.id]} for patient in patients if patient.id in faults]
+    _refuse_twins(study, without_excluded(patients, excluded))
+    return excluded
+
+
+def without_excluded(patients: Sequence[Patient], excluded: Excluded) -> list[Patient]:
+    """The patients who were not excluded."""
+    out = {row["patient"] for row in excluded}
+    return [patient for patient in patients if patient.id not in out]
+
+
+def _make_prepared(study: Study) -> None:
+    """The folder for prepared patients. Raises UsageError where something else has its name."""
+    try:
+        study.prepared.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
+
+
+def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> dict[str, Fault]:
+    """Prepare the patients, several at a time, under a progress bar; the faults by patient."""
+    faults: dict[str, Fault] = {}
+    at = executors.workplace(study, folder, "prepare", study.prepare.workers, study.executor.bundle)
+    with progress(console) as bar:
+        task = bar.add_task("prepare", total=len(patients), note="")
+        for name, fault in faults_of({patient.id: (patient, study) for patient in patients}, at):
+            if fault:
+                faults[name] = fault
+                say(bar.console, f"excluded {name}: {fault['file']} {fault['reason']}", WARNING)
+            bar.update(task, advance=1, note=f"{len(faults)} excluded" if faults else "")
+    return faults
+
+
+def faults_of(jobs: Mapping[str, tuple[Patient, Study]], at: Workplace) -> Iterator[tuple[str, Fault | None]]:
+    """Prepare patients in processes of their own; each one's fault, or None.
+
+    A patient whose process is killed even when it works on nothing else is excluded like others.
+    """
+    try:
+        yield from executors.each(fault_of, jobs, at)
+    except Killed as end:
+        if not at.here:  # a machine or a disk may be at fault as well, and many patients lost at once
+            raise
+        for patient, how in end.how.items():
+            yield patient, {"file": "", "reason": how}
+        if at.home:
+            close_ledger(at.home)  # who failed stands among the excluded
+
+
+def fault_of(patient: Patient, study: Study) -> Fault | None:
+    """Prepare one patient, in a process of the executor: None when prepared, else file and reason."""
+    found = [channel for channel in study.channels if patient.scans.get(channel)]
+    if lacking := [channel for channel in study.channels if channel in study.prepare.needs and channel not in found]:
+        return {"file": "", "reason": f"found {', '.join(found) or 'no scan'}; need {', '.join(lacking)} as well"}
+    try:
+        if patient.tumour_mask:
+            read_mask(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
+        folder = prepare_patient(patient, study)
+        if patient.tumour_mask:
+            tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later
+    except UnusablePatient as fault:  # the table's own name for the file: a report must not say where it lay
+        file = os.path.relpath(fault.file, study.cohort.parent) if fault.file else ""
+        return {"file": shown(printable(file)), "reason": printable(fault.reason)}
+    return None
+
+
+def _refuse_twins(study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError when two patients share a scan, which would sit on both sides of a fold."""
+    seen: dict[str, list[str]] = defaultdict(list)
+    for patient in patients:
+        for sha256 in voxels(study.prepared / patient.id):
+            seen[sha256].append(patient.id)
+    twins = next((ids for ids in seen.values() if len(ids) > 1), None)
+    if twins:
+        raise UsageError(f"{study.cohort}: patients {' and '.join(twins)} share a scan's voxels; keep one of them")
+
+
+def excluded_table(excluded: Excluded) -> bytes:
+    """The rows of excluded.csv."""
+    names = ("patient", "file", "reason")
+    return sheet.to_csv(names, ([row[name] for name in names] for row in excluded))

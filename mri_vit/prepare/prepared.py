@@ -19,11 +19,11 @@ from jaxtyping import Float
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
+from mri_vit.settings.recipe import REFERENCE
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import REFERENCE
 
 SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
@@ -101,10 +101,10 @@ def refuse_foreign(folder: Path) -> None:
 
     Ours is what has a record with a schema and the hash of settings, and no files but those that are written beside it.
     """
-    ownership.refuse_strangers(folder, (files.PATIENT, *CONTENT, files.TUMOUR).__contains__, "a prepared patient")
+    atomic.refuse_strangers(folder, (files.PATIENT, *CONTENT, files.TUMOUR).__contains__, "a prepared patient")
     found = integrity.read_json_or_empty(folder / files.PATIENT)
     ours = isinstance(found.get("schema"), int) and re.fullmatch("[0-9a-f]{64}", str(found.get("config_sha256")))
-    if ownership.entries(folder) and not ours:
+    if atomic.entries(folder) and not ours:
         raise UsageError(
             f"{folder} is no prepared patient: its {files.PATIENT} is not there, damaged or another program's; it is left alone:"
             " choose another folder for prepared patients, or delete it"

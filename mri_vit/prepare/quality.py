@@ -1,46 +1,59 @@
-"""Quality: a prepared patient's scans on their way go in; the numbers by which someone, or a limit, judges them come out.
+"""Quality: a prepared patient's scans go in; the numbers and the picture by which someone, or a limit, judges them come out.
 
 How well a scan was taken (signal to noise, ghosts, shading), how much of each part of the MNI152 brain the mask reaches, and
-whether scans are what the table calls them. They stand under "quality" in `patient.json`; rounded, and null where there is
-nothing to tell from.
+whether scans are what the table calls them. The numbers stand under "quality" in `patient.json`; rounded, and null where there
+is nothing to tell from. The picture, qc.png, has three planes of each scan, with the brain's outline.
 """
 
 from __future__ import annotations
 
+import io
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
+from PIL import Image, ImageDraw, ImageFont
 from scipy.linalg import svdvals
 from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import Volume, resample
-from mri_vit.prepare import agreement, box, register
+from mri_vit.data.volume import Volume, bounding_box, mean_index, middle_half, resample, widen
+from mri_vit.prepare import agreement, register
 from mri_vit.prepare import brain as brains_of
 from mri_vit.prepare.agreement import Copies
-from mri_vit.prepare.outliers import BY_MAD
+from mri_vit.prepare.bias import MAD_TO_SD, NEGATIVE_SHARE
+from mri_vit.settings.recipe import CHANNELS
 
 QUANTILES = tuple(np.linspace(0.02, 0.98, 25).tolist())  # of a scan in its brain: what its histogram is compared by
 SPARSE_MM = 2.0
-NEGATIVE_SHARE = 0.01  # of the brain: interpolation leaves fewer negative voxels, standardised scans about half
-IMAGED = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
-INSIDE = 2  # voxels within the brain's border: its edge is no noise
-OUTSIDE = 2  # voxels around what was imaged: its blur and its ringing are no background
-ENDS = (0.02, 0.98)  # quantiles of the field over the brain
-LEAST = 500  # voxels of background that a mean needs
+HEAD_SIGNAL_SHARE = 0.3  # of the brain's signal: what is brighter is head, and no ghost of it
+ERODED_VOXELS = 2  # voxels within the brain's border: its edge is no noise
+DILATED_VOXELS = 2  # voxels around what was imaged: its blur and its ringing are no background
+FIELD_QUANTILES = (0.02, 0.98)  # quantiles of the field over the brain
+MIN_BACKGROUND_VOXELS = 500  # voxels of background that a mean needs
 RIM_MM = 8.0  # of the MNI152 brain that is left out: there brains of one size differ
 # Planes of the MNI152 frame, mm (its atlas's labels are not among the installed files; these need none). Below and behind the
 # first two lies cerebellum alone; above the third the cerebrum, cut at the frame's middle plane and at the other two.
 CEREBELLUM_BELOW, CEREBELLUM_BEHIND, CEREBRUM_ABOVE, FRONT_OF, UPPER_ABOVE = -25.0, -40.0, -15.0, -20.0, 15.0
 DEEP_MM = 8.0  # within the brain: fat that stripping left at its rim is brighter in T1 than anything that takes up contrast
-TAIL = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
-LEAST_VOXELS = 20  # of an end: fewer say nothing
-DARK = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
-BRIGHT = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
+TAIL_SHARE = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels, or a narrow ventricle
+MIN_TAIL_VOXELS = 20  # of an end: fewer say nothing
+MIN_T1_SD = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
+MAX_T2_SD = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
+PANEL = 224  # pixels per plane: one per millimetre of the default grid
+HEADER = 50  # pixels for the title and the line below it
+WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
+BACKGROUND = (16, 16, 20)
+OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
+TEXT = (225, 225, 225)
+PLANES = {  # name: (axis through the plane, letter on its left, letter on its right)
+    "axial": (2, "R", "L"),  # as radiologists look: from the feet, the patient's right on the left
+    "coronal": (1, "R", "L"),
+    "sagittal": (0, "A", "P"),
+}
 
 
 def of_scan(
@@ -78,21 +91,12 @@ def of_patient(
     of_scans: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All figures of a patient.
-
-    Parameters
-    ----------
-    copies
-        Of the scans on `agreement.GRID`, whatever the study's grid.
-    mask
-        The brain (1) on the reference scan's voxels.
-    pose
-        How the MNI152 brain lies over it.
-    reference
-        The scan that the others were aligned to.
-    taken
-        The scans as they were taken, axes laid as RAS+.
-    of_scans
-        `of_scan` of each.
+    `copies`: of the scans on `agreement.GRID`, whatever the study's grid.
+    `mask`: the brain (1) on the reference scan's voxels.
+    `pose`: how the MNI152 brain lies over it.
+    `reference`: the scan that the others were aligned to.
+    `taken`: the scans as they were taken, axes laid as RAS+.
+    `of_scans`: `of_scan` of each.
     """
 
     def aligned_mirrored(channel: str) -> Float[np.ndarray, "x y z"]:
@@ -147,15 +151,15 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
     """
     if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
         return None
-    part_of = box.halved(box.around(brain))
+    part_of = middle_half(bounding_box(brain))
     part = scan.array[part_of].astype(np.float32)
-    deep = np.asarray(binary_erosion(brain[part_of], iterations=INSIDE), bool)
-    if deep.sum() < LEAST:
+    deep = np.asarray(binary_erosion(brain[part_of], iterations=ERODED_VOXELS), bool)
+    if deep.sum() < MIN_BACKGROUND_VOXELS:
         return None
     beside = (
         sum(np.roll(part, step, axis) for axis in range(3) for step in (-1, 1)) / 6
     )  # what rolls over the box's ends is not deep
-    noise = BY_MAD * np.median(np.abs(np.sqrt(6 / 7) * (part - beside)[deep]))
+    noise = MAD_TO_SD * np.median(np.abs(np.sqrt(6 / 7) * (part - beside)[deep]))
     return float(np.median(part[deep]) / max(noise, 1e-6))
 
 
@@ -175,12 +179,12 @@ def ghosts(scan: Volume, brain: Bool[np.ndarray, "x y z"], background: float) ->
     """
     array = scan.array - background
     signal = float(np.median(array[brain]))
-    imaged = np.asarray(binary_dilation((array > IMAGED * signal) | brain, iterations=OUTSIDE))
+    imaged = np.asarray(binary_dilation((array > HEAD_SIGNAL_SHARE * signal) | brain, iterations=DILATED_VOXELS))
     shares = []
     for axis, n in enumerate(array.shape):
         shifted, beyond = np.roll(imaged, n // 2, axis), np.logical_not(imaged)
         ghost, rest = shifted & beyond, np.logical_not(shifted) & beyond
-        if min(ghost.sum(), rest.sum()) >= LEAST:
+        if min(ghost.sum(), rest.sum()) >= MIN_BACKGROUND_VOXELS:
             shares.append((array[ghost].mean() - array[rest].mean()) / max(signal, 1e-6))
     return float(max(shares)) if shares else None
 
@@ -190,7 +194,7 @@ def shading(before: Float[np.ndarray, "n"], after: Float[np.ndarray, "n"]) -> fl
     known = (before > 0) & (after > 0)
     if not known.any():
         return None
-    low, high = np.quantile(before[known] / after[known], ENDS)
+    low, high = np.quantile(before[known] / after[known], FIELD_QUANTILES)
     return float(high / low)
 
 
@@ -199,7 +203,7 @@ def core() -> Bool[np.ndarray, "x y z"]:
     """The MNI152 brain without its rim, on the voxels of `register.template`."""
     brain, _ = register.template()
     inside = brain.array > 0
-    part = box.widened(box.around(inside), (1, 1, 1), brain.shape)
+    part = widen(bounding_box(inside), (1, 1, 1), brain.shape)
     found = np.zeros_like(inside)
     found[part] = np.asarray(distance_transform_edt(inside[part], sampling=brain.spacing_mm)) > RIM_MM
     return found
@@ -235,17 +239,17 @@ def squeezed(from_mni: Float[np.ndarray, "4 4"]) -> float:
 def fluid_contrast(copies: Copies) -> float | None:
     """How much further T2 rises above FLAIR than it falls below, in standard deviations of the brain; None without either scan.
 
-    It rises in fluid, such as that of the ventricles. What is brighter than `BRIGHT` counts as `BRIGHT` in both.
+    It rises in fluid, such as that of the ventricles. What is brighter than `MAX_T2_SD` counts as `MAX_T2_SD` in both.
     """
-    return _asymmetry(copies, "t2", "flair", (-np.inf, BRIGHT))
+    return _asymmetry(copies, "t2", "flair", (-np.inf, MAX_T2_SD))
 
 
 def enhancement(copies: Copies) -> float | None:
     """How much further T1ce rises above T1 than it falls below, in standard deviations of the brain; None without either scan.
 
-    It rises in what takes up contrast. What is darker than `DARK` counts as `DARK` in both.
+    It rises in what takes up contrast. What is darker than `MIN_T1_SD` counts as `MIN_T1_SD` in both.
     """
-    return _asymmetry(copies, "t1ce", "t1", (DARK, np.inf))
+    return _asymmetry(copies, "t1ce", "t1", (MIN_T1_SD, np.inf))
 
 
 def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, float]) -> float | None:
@@ -253,8 +257,57 @@ def _asymmetry(copies: Copies, bright: str, other: str, limits: tuple[float, flo
     if not {bright, other} <= copies.scans.keys():
         return None
     deep = np.asarray(distance_transform_edt(copies.brain, sampling=copies.voxel_mm)) > DEEP_MM
-    if deep.sum() < LEAST_VOXELS / TAIL:
+    if deep.sum() < MIN_TAIL_VOXELS / TAIL_SHARE:
         return None
     values: list[Float[np.ndarray, "n"]] = [copies.scans[scan][deep].clip(*limits) for scan in (bright, other)]
-    low, middle, high = np.quantile(values[0] - values[1], (TAIL, 0.5, 1 - TAIL))
+    low, middle, high = np.quantile(values[0] - values[1], (TAIL_SHARE, 0.5, 1 - TAIL_SHARE))
     return float(low + high - 2 * middle)
+
+
+def draw_picture(
+    volume: Float[np.ndarray, "c e e e"],
+    brain: Bool[np.ndarray, "e e e"],
+    patient: str,
+    caption: str,
+    below: str = "",
+    channels: Sequence[str] = CHANNELS,
+) -> bytes:
+    """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
+    middle = [round(place) for place in mean_index(brain).tolist()]
+    there = [bool(scan.any()) for scan in volume]
+    picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
+    pen = ImageDraw.Draw(picture)
+    small, large = ImageFont.load_default(13), ImageFont.load_default(16)
+    pen.text((8, 6), patient, TEXT, large)
+    pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
+    pen.text((8, 29), below, TEXT, small)
+    for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
+        outline = _edge(_enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127)
+        for column, channel in enumerate(channels):
+            low, high = WINDOW
+            grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
+            shown = np.where(_slice(brain, axis, middle[axis]) & there[column], grey, 0).astype(np.uint8)
+            panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
+            panel[panel.max(axis=2) == 0] = BACKGROUND
+            panel[outline] = OUTLINE
+            x, y = column * PANEL, HEADER + row * PANEL
+            picture.paste(Image.fromarray(panel), (x, y))
+            pen.text((x + 5, y + PANEL // 2), left, TEXT, small, anchor="lm")
+            pen.text((x + PANEL - 5, y + PANEL // 2), right, TEXT, small, anchor="rm")
+            pen.text((x + 5, y + 4), f"{channel} {plane}{'' if there[column] else ': no scan'}", TEXT, small)
+    file = io.BytesIO()
+    picture.save(file, "PNG", compress_level=4)
+    return file.getvalue()
+
+
+def _slice(array: np.ndarray, axis: int, index: int) -> np.ndarray:
+    """A plane as an image: head (in an axial plane the nose) at the top, the patient's right or front at the left."""
+    return np.take(array, index, axis).T[::-1, ::-1]
+
+
+def _enlarged(image: UInt8[np.ndarray, "h w"]) -> UInt8[np.ndarray, "_ _"]:
+    return np.array(Image.fromarray(image).resize((PANEL, PANEL), Image.Resampling.BILINEAR))
+
+
+def _edge(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
+    return mask & np.logical_not(binary_erosion(mask))

@@ -23,17 +23,16 @@ from scipy.linalg import polar
 from scipy.ndimage import distance_transform_edt, gaussian_filter1d
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import LPS, Volume, read, to_itk
+from mri_vit.data.volume import LPS, Volume, bounding_box, carry_box, cut_box, mean_index, read, to_itk, widen
 from mri_vit.errors import MriVitError
-from mri_vit.prepare import box
 
 Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobody can do without
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
 FINE_MM = 2.0  # second level: agrees with full resolution to 0.2-0.4 mm
-SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
-ROUGH_SHARE = 0.025  # until steps are shorter than 0.05 mm: few are left for the larger share
-INNER_SHARE = 0.4  # when only the brain counts, which is a quarter of a head's scan
+SAMPLED_SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
+COARSE_SAMPLED_SHARE = 0.025  # until steps are shorter than 0.05 mm: few are left for the larger share
+BRAIN_SAMPLED_SHARE = 0.4  # when only the brain counts, which is a quarter of a head's scan
 INNER_MARGIN_MM = 6.0  # the brain, the fluid and bone around it; scalp is further, and its fat is off by a pixel (chemical shift)
 SAMPLES = 5000  # but never fewer, or a coarse scan's metric is noise
 ITERATIONS = 100  # at most, per level; 20 to 60 are used
@@ -138,19 +137,11 @@ def align(
     freedom: Freedom = RIGID,
 ) -> Alignment:
     """The best alignment reached from several starts, never worse than the first start itself.
-
-    Parameters
-    ----------
-    fixed, moving
-        The two scans.
-    starts
-        Guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
-    bins
-        Of the joint histogram.
-    near
-        Where (1) in the fixed scan's space the metric looks; everywhere when None.
-    freedom
-        `RIGID` or `AFFINE`.
+    `fixed`, `moving`: the two scans.
+    `starts`: guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
+    `bins`: of the joint histogram.
+    `near`: where (1) in the fixed scan's space the metric looks; everywhere when None.
+    `freedom`: `RIGID` or `AFFINE`.
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
     fixed_copy, moving_copy = coarse_copy(fixed, fine_mm), coarse_copy(moving, fine_mm)
@@ -159,15 +150,15 @@ def align(
         coarse_copy(moving_copy, COARSE_MM),
         bins,
         near,
-        SHARE,
+        SAMPLED_SHARE,
         freedom,
         step_mm=4.0,
         stop_mm=0.4,
     )
     reached = [level.optimise(start) for start in starts]
     metrics = tuple(metric for _, metric in reached)
-    rough = _Level(fixed_copy, moving_copy, bins, near, ROUGH_SHARE, freedom, step_mm=1.0, stop_mm=0.05)
-    level = _Level(fixed_copy, moving_copy, bins, near, SHARE, freedom, step_mm=0.125, stop_mm=0.01)
+    rough = _Level(fixed_copy, moving_copy, bins, near, COARSE_SAMPLED_SHARE, freedom, step_mm=1.0, stop_mm=0.05)
+    level = _Level(fixed_copy, moving_copy, bins, near, SAMPLED_SHARE, freedom, step_mm=0.125, stop_mm=0.01)
     matrix, _ = level.optimise(rough.optimise(reached[int(np.argmax(metrics))][0])[0])
     metric, first_metric = level.metric(matrix), level.metric(starts[0])
     if first_metric >= metric:
@@ -189,7 +180,14 @@ def to_reference(reference: Volume, scan: Volume, near: Volume | None = None) ->
 def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], near: Volume) -> Alignment:
     """A scan's alignment to the reference settled by what lies near the brain alone; it stays if that is no better."""
     level = _Level(
-        coarse_copy(reference, FINE_MM), coarse_copy(scan, FINE_MM), BINS, near, INNER_SHARE, RIGID, step_mm=0.25, stop_mm=0.01
+        coarse_copy(reference, FINE_MM),
+        coarse_copy(scan, FINE_MM),
+        BINS,
+        near,
+        BRAIN_SAMPLED_SHARE,
+        RIGID,
+        step_mm=0.25,
+        stop_mm=0.01,
     )
     settled, _ = level.optimise(matrix)
     before, after = level.metric(matrix), level.metric(settled)
@@ -199,7 +197,7 @@ def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], ne
 def around(mask: Volume, margin_mm: float) -> Volume:
     """Where (1) a mask or its surroundings up to a margin are, on a coarse copy of its grid."""
     copy = coarse_copy(mask, FINE_MM)
-    part = box.widened(box.around(copy.array >= 0.5), [math.ceil(margin_mm / mm) for mm in copy.spacing_mm], copy.shape)
+    part = widen(bounding_box(copy.array >= 0.5), [math.ceil(margin_mm / mm) for mm in copy.spacing_mm], copy.shape)
     away_mm = np.asarray(distance_transform_edt(copy.array[part] < 0.5, sampling=copy.spacing_mm))
     near = np.zeros(copy.shape, np.uint8)
     near[part] = away_mm <= margin_mm
@@ -255,7 +253,7 @@ def _centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
 
 def _weighted_centre_mm(volume: Volume) -> Float[np.ndarray, "3"]:
     """Middle of the voxels that are not background (0)."""
-    return (volume.affine @ [*box.middle(volume.array > 0), 1])[:3]
+    return (volume.affine @ [*mean_index(volume.array > 0), 1])[:3]
 
 
 class _Level:
@@ -274,8 +272,8 @@ class _Level:
     ) -> None:
         self.centre_mm = _centre_mm(fixed)
         if near is not None:  # no voxel elsewhere is looked at
-            part = box.carried(box.around(near.array > 0), np.linalg.inv(fixed.affine) @ near.affine)
-            fixed = box.cut(fixed, box.widened(part, (0, 0, 0), fixed.shape))
+            part = carry_box(bounding_box(near.array > 0), np.linalg.inv(fixed.affine) @ near.affine)
+            fixed = cut_box(fixed, widen(part, (0, 0, 0), fixed.shape))
         self.share = min(1.0, max(share, SAMPLES / fixed.array.size))
         self.fixed, self.moving = to_itk(fixed), to_itk(moving)
         self.near = None if near is None else to_itk(near)
@@ -356,9 +354,9 @@ def _copied(volume: Volume, spacing_mm: float) -> Volume:
     differs = volume.array != background
     if not differs.any():  # a mask that fills its grid
         return Volume(np.full(shape, background, np.float32), volume.affine @ to_fine, volume.notes)
-    content = box.around(differs)
-    source = box.widened(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
-    target = box.widened(box.carried(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
+    content = bounding_box(differs)
+    source = widen(content, np.ceil(1.3 * step + 1).astype(int).tolist(), volume.shape)  # 1.3: three sigma of the blur
+    target = widen(carry_box(source, np.linalg.inv(to_fine)), (0, 0, 0), shape.tolist())
     part = np.asarray(volume.array[source], np.float32)
     for kept, wanted, wide in zip(source, target, step.tolist(), strict=True):  # blur and interpolation in one matrix per axis
         index = np.arange(wanted.start, wanted.stop) * wide + (wide - 1) / 2 - kept.start

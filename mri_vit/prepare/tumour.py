@@ -26,26 +26,21 @@ from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written
+from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Grid, Prepare
-from mri_vit.settings.sequences import title
 
 NEAREST = 1  # sitk.sitkNearestNeighbor
-MOST_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
-WHOLE = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
-MOST_OF_BRAIN = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
-LEAST_INSIDE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
+MAX_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
+INTEGER_TOL = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
+MAX_BRAIN_SHARE = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
+MIN_INSIDE_SHARE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
 SCANS = "scans"  # the folder that the program is given: a file per sequence
 
 
 def check(mask: Path, prepared: Path) -> None:
     """See that a mask can be a tumour's and lies in the prepared brain. Raises UnusablePatient as `refuse` does.
-
-    Parameters
-    ----------
-    mask
-        In the space of the patient's reference scan; what is not 0 is tumour.
-    prepared
-        The patient's folder.
+    `mask`: in the space of the patient's reference scan; what is not 0 is tumour.
+    `prepared`: the patient's folder.
     """
     stored = tokens.load(prepared / files.TOKENS)
     brain = Volume((tokens.to_volume(stored) != 0).any(axis=0), np.array(stored.grid.affine))
@@ -58,39 +53,30 @@ def refuse(
     mask: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume, brain_ml: float, reference: str, file: str = ""
 ) -> None:
     """Raise UnusablePatient where a tumour mask is a scan, a probability map or a whole brain, or lies elsewhere.
-
-    Parameters
-    ----------
-    mask
-        What is not 0 is tumour.
-    to_grid
-        From a point of the mask's space to that of the brain, RAS+ mm.
-    brain
-        Or as much of it as was kept.
-    brain_ml
-        Volume of all of it.
-    reference
-        The scan in whose space the mask lies.
-    file
-        The mask's, for the message.
+    `mask`: what is not 0 is tumour.
+    `to_grid`: from a point of the mask's space to that of the brain, RAS+ mm.
+    `brain`: or as much of it as was kept.
+    `brain_ml`: volume of all of it.
+    `reference`: the scan in whose space the mask lies.
+    `file`: the mask's, for the message.
     """
     drawn = mask.array != 0
     labels, size_ml = np.unique(mask.array[drawn]), volume_ml(drawn, mask)
     size = f"the tumour mask holds {size_ml:.0f} ml, {size_ml / brain_ml:.0%} of the brain"
     counted = len(labels) < 256 and np.array_equal(labels, np.arange(1, len(labels) + 1))  # in a byte
-    if (len(labels) > MOST_LABELS and not counted) or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > WHOLE):
+    if (len(labels) > MAX_LABELS and not counted) or (len(labels) > 1 and np.abs(labels - np.rint(labels)).max() > INTEGER_TOL):
         values = f"{len(labels)} values from {labels[0]:g} to {labels[-1]:g}"
         reason = f"{size}, and {values}; expected 0 outside the tumour and whole numbers in it, not a scan or probabilities"
         raise UnusablePatient(reason, file)
-    if size_ml > MOST_OF_BRAIN * brain_ml:
-        reason = f"{size}; expected {MOST_OF_BRAIN:.0%} or less: a tumour, not a scan or the brain"
+    if size_ml > MAX_BRAIN_SHARE * brain_ml:
+        reason = f"{size}; expected {MAX_BRAIN_SHARE:.0%} or less: a tumour, not a scan or the brain"
         raise UnusablePatient(reason, file)
     where = f"expected a mask in the space of the {title(reference)}"
     inside = inside_share(mask, to_grid, brain)
     if inside == 0:
         away_mm = distance_mm(mask, to_grid, brain)
         raise UnusablePatient(f"the tumour mask lies {away_mm:.0f} mm away from the prepared brain; {where}", file)
-    if inside < LEAST_INSIDE:
+    if inside < MIN_INSIDE_SHARE:
         raise UnusablePatient(f"only {inside:.0%} of the tumour mask's {size_ml:.0f} ml lie in the prepared brain; {where}", file)
 
 
@@ -102,24 +88,28 @@ def around(
     from_grid: Float[np.ndarray, "4 4"],
     grid: Grid,
     reference: str,
+    log: Log,
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """Scans on the grid, and the brain there, emptied further than the margin from every voxel of the tumour.
-
-    Parameters
-    ----------
-    mask
-        In the reference's space; what is not 0 is tumour.
-    volume, brain
-        c scans and the brain on the grid of e voxels along an edge.
-    from_grid
-        From a point of the grid to the reference's space, RAS+ mm.
-
-    Raises UnusablePatient where the mask cannot be read, and as `refuse` does.
+    `mask`: in the reference's space; what is not 0 is tumour.
+    `volume`, `brain`: c scans and the brain on the grid of e voxels along an edge.
+    `from_grid`: from a point of the grid to the reference's space, RAS+ mm. Raises UnusablePatient where there is no mask or it
+    cannot be read, and as `refuse` does.
     """
+    if not mask.exists():
+        raise UnusablePatient(
+            "prepare.tumour_command found no tumour, around which prepare.tumour_crop_margin_mm keeps the scans"
+        )
     drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
     refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
     tumour = _drawn(drawn, from_grid, grid)
     near = brain & (np.asarray(distance_transform_edt(~tumour)) * grid.spacing_mm <= margin_mm)
+    log.add(
+        "around_tumour",
+        f"Voxels further than {margin_mm:g} mm from the tumour mask were set to 0.",
+        reach_mm=margin_mm,
+        kept_of_brain=round(float(near.sum() / brain.sum()), 4),
+    )
     return volume * near, near
 
 
@@ -194,27 +184,15 @@ def found_by_command(
     log: Log,
 ) -> None:
     """Write the tumour's mask, on the reference's grid, into the patient's folder; none, and a warning, where nothing was found.
+    `scans`: by sequence, whole and as they were acquired; the reference among them.
+    `brain`: its mask, on the reference's grid.
+    `from_reference`: by sequence, from a point of the reference's space to that scan's, RAS+ mm.
+    `settings`: `tumour_command`; "{input}" becomes a folder with a file per sequence (t1.nii.gz, …), each on the reference's
+    grid and 0 outside the brain, "{output}" the mask to be written: what is not 0 is tumour.
+    `folder`: the patient's, which is being built.
 
-    Parameters
-    ----------
-    scans
-        By sequence, whole and as they were acquired; the reference among them.
-    brain
-        Its mask, on the reference's grid.
-    from_reference
-        By sequence, from a point of the reference's space to that scan's, RAS+ mm.
-    settings
-        `tumour_command`; "{input}" becomes a folder with a file per sequence (t1.nii.gz, …), each on the reference's grid and 0
-        outside the brain, "{output}" the mask to be written: what is not 0 is tumour.
-    folder
-        The patient's, which is being built.
-
-    Raises
-    ------
-    UnusablePatient
-        The program failed, wrote nothing, or wrote a mask on another grid or of no tumour (see `refuse`).
-    UsageError
-        It cannot be run.
+    Raises UnusablePatient: the program failed, wrote nothing, or wrote a mask on another grid or of no tumour (see `refuse`);
+    UsageError: it cannot be run.
     """
     reference, name = scans[settings.reference], title(settings.reference)
     given, target = folder / SCANS, folder / files.TUMOUR

@@ -1,22 +1,24 @@
-"""DINO: a student learns to give for one part of a patient the output that a teacher gives for another, without a label.
+"""DINO: a student learns to give for one crop of a patient the output that a teacher gives for another, without a label.
 
 The teacher is the moving average of the student, sees large crops only, and gets no gradient; centring keeps it from giving
-everybody the same prototype, sharpening from giving each all prototypes (Caron et al. 2021, arXiv:2104.14294).
+every patient the same prototype, sharpening from giving each all prototypes (Caron et al. 2021, arXiv:2104.14294).
 
-The student is any network of `model.network.encoder`. One of dense volumes sees a crop at its place on the grid, in the size that
-it has, and air around it. Where it normalises over a batch, teacher and student each do so over their own crops of a kind, and
-each keeps running statistics of its own, by which it normalises outside training: as in the authors' code, the moving average is
-of what is learned, which statistics are not.
+The student is any network of `model.network.encoder`. One of dense volumes sees a crop at its position on the grid, in its own
+size, with air around it. Where it normalises over a batch, teacher and student each do so over their own crops of a kind, and
+each keeps its own running statistics for use outside training: as in the authors' code, the moving average is of what is learned,
+which statistics are not.
 
-Letters: b patients, p tokens of each crop, k numbers in a patch, d the encoder's width, m prototypes, t views of the teacher,
-s views of the student (the first t are the teacher's). "CLS" are the features that heads read, of whatever network.
+Letters: f foreground positions of a patient, b patients, p tokens of each crop, k numbers in a patch, d the encoder's width,
+m prototypes, t views of the teacher, s views of the student (the first t are the teacher's). "CLS" are the features that heads
+read, of whatever network.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,8 +29,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.draw import Draw, stacked
-from mri_vit.pretrain.crops import Member, box, view
+from mri_vit.data.draw import Draw, augmented, plain, stacked
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import at_least_float32, of_one
 
@@ -46,13 +47,54 @@ FROZEN_EPOCHS = 1  # in which the head's last layer does not learn
 HIDDEN_RATIO = 4  # of the head's hidden layers to the encoder's width; theirs: 2048 for 384 and 768
 BOTTLENECK = 256  # width before the last layer; theirs
 STANDARDISED_FLOOR = 1e-6  # added to a variance over the batch; CLS vectors have variance 1 over their dimensions
-ALIKE_NATS = 0.05  # of information in an output on who was shown; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
+ALIKE_NATS = 0.05  # of information in an output on the patient; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
 ALIKE_SPREAD = 0.01  # of CLS vectors, where 1 is even; measured: 0.03 to 0.04 in a collapsed run, 0.10 to 0.20 in others
 LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; single epochs of few patients are unsteady
 
 
+STRETCH = 4 / 3  # of a box's edges against each other, at most: the usual limits of aspect are 3/4 to 4/3 (Szegedy et al. 2015)
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One patient of a batch: an index into the store's patients, where the patches lie, and the random stream of this turn."""
+
+    patient: int
+    place: Int[np.ndarray, " f"]
+    random: np.random.Generator
+
+
+def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
+    """Indices of the `count` tokens within a random box, its edges along the axes of a grid of side³ positions.
+
+    The box grows around a random point near one of the brain's positions until it holds `count` of these; of the face that comes
+    last, as many at random as are lacking. So every crop holds exactly as many as are asked for, and those of several patients
+    make one batch.
+
+    Raises ValueError when the patient has fewer tokens.
+    """
+    place, random = member.place, member.random
+    if count > len(place):
+        raise ValueError(f"found {len(place)} tokens; {count} are asked for")
+    at = np.stack(np.unravel_index(place.astype(np.int64), (side,) * 3), axis=1)  # (f, 3)
+    chosen = random.integers(len(at))
+    jitter, stretch = random.random((2, 3))
+    centre = at[chosen] + jitter - 0.5  # off the lattice, so that no two faces come at once
+    edge = STRETCH ** (stretch - 0.5)  # of the box along each axis; the longest is at most STRETCH times the shortest
+    distance = (np.abs(at - centre) / edge).max(axis=1)  # a box is a ball of this norm
+    last = np.partition(distance, count - 1)[count - 1]
+    inside, face = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
+    return np.concatenate([inside, random.permutation(face)[: count - len(inside)]])
+
+
+def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
+    """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
+    own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
+    return augmented(own, study, member.random)
+
+
 class Dino(nn.Module):
-    """Student, teacher and centre, and their loss on a batch; an `Method` of `pretrain.encoder`."""
+    """Student, teacher and centre, and their loss on a batch; a `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Any, study: Study) -> None:
         super().__init__()
@@ -62,7 +104,7 @@ class Dino(nn.Module):
         self.teacher = copy.deepcopy(nn.ModuleList([encoder, self.head])).requires_grad_(False)
         self.centre: Tensor
         self.register_buffer("centre", torch.zeros(PROTOTYPES))
-        self._said: list[Tensor] = []  # the teacher's probabilities, and its CLS vectors, since `watched` was asked
+        self._probabilities: list[Tensor] = []  # the teacher's, and its CLS vectors, since `watched` was asked
         self._cls: list[Tensor] = []
 
     def learned(self) -> list[nn.Parameter]:
@@ -80,31 +122,31 @@ class Dino(nn.Module):
         kinds: list[Draw] = []
         for (low, high), number in ((GLOBAL, GLOBALS), (LOCAL, self.study.pretrain.local_crops)):
             count = max(1, round(shared.uniform(low, high) * smallest))
-            crops = [view(one, self._crop(one, count, most), self.study) for _ in range(number) for one in members]
+            crops = []
+            for member in list(members) * number:
+                tokens = member.random.permutation(box(member, self.study.grid.side, count))[:most]
+                crops.append(view(member, tokens, self.study))
             kinds += [stacked(crops)] if crops else []
         return tuple(kinds)
-
-    def _crop(self, member: Member, count: int, most: int) -> Int[np.ndarray, " _"]:
-        return member.random.permutation(box(member, self.study.grid.side, count))[:most]
 
     def forward(self, *views: Tensor) -> Float[Tensor, ""]:
         """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
         pairs = list(zip(views[::2], views[1::2], strict=True))
         student = torch.cat([self.head(self.gather(self.encoder(patches, place))) for patches, place in pairs])
-        said, cls = self.answer(*pairs[0])
-        teacher, patients = probabilities(said, self.centre), len(said) // GLOBALS
+        output, cls = self.answer(*pairs[0])
+        teacher, patients = probabilities(output, self.centre), len(output) // GLOBALS
         loss = cross_entropy(
             rearrange(teacher, "(t b) m -> t b m", b=patients), rearrange(student, "(s b) m -> s b m", b=patients)
         )
-        self._said.append(teacher)
+        self._probabilities.append(teacher)
         self._cls.append(at_least_float32(cls[:patients]))  # of one view of each patient
         if self.training:
-            self.centre.copy_(moved(self.centre, said))
+            self.centre.copy_(moved(self.centre, output))
         return loss
 
     @torch.no_grad()
     def answer(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> tuple[Tensor, Tensor]:
-        """What the teacher says before centring and softmax [b m], and the CLS vectors it says it of [b d]."""
+        """The teacher's output before centring and softmax [b m], and the CLS vectors that it is of [b d]."""
         encoder, head = self.teacher
         cls = self.gather(encoder(patches, place))
         return at_least_float32(head(cls)), cls
@@ -117,17 +159,14 @@ class Dino(nn.Module):
     def stepped(self, progress: float) -> None:
         """The teacher's weights move a little towards the student's; its running statistics are its own."""
         keep = momentum(MOMENTUM, progress)
-        for mine, students in zip(self.teacher.parameters(), self._student(), strict=True):
-            mine.lerp_(students, 1 - keep)
+        for teachers, students in zip(self.teacher.parameters(), self.learned(), strict=True):
+            teachers.lerp_(students, 1 - keep)
 
     def watched(self) -> dict[str, float]:
         """Signs of collapse over the batches since the last call, see `signs`."""
-        said, cls = torch.cat(self._said), torch.cat(self._cls)
-        self._said, self._cls = [], []
-        return signs(said, cls)
-
-    def _student(self) -> Iterator[nn.Parameter]:
-        return nn.ModuleList([self.encoder, self.head]).parameters()
+        outputs, cls = torch.cat(self._probabilities), torch.cat(self._cls)
+        self._probabilities, self._cls = [], []
+        return signs(outputs, cls)
 
 
 class Head(nn.Module):
@@ -135,7 +174,7 @@ class Head(nn.Module):
 
     CLS vectors are standardised over the batch first. Brains that are aligned give vectors that are nearly alike; without
     this the outputs differ by less than the temperature, and the teacher goes to the even output and stays there (measured
-    on 40 synthetic patients: after 60 epochs an output held 0.0002 nats of information on who was shown).
+    on 40 synthetic patients: after 60 epochs an output held 0.0002 nats of information on the patient).
     Caron et al. keep the weight-normed last layer's lengths at 1, so it is written here as what it then is: cosines.
     """
 
@@ -156,14 +195,14 @@ def standardised(x: Float[Tensor, "b d"]) -> Float[Tensor, "b d"]:
     return F.batch_norm(at_least_float32(x), None, None, training=True, eps=STANDARDISED_FLOOR)
 
 
-def probabilities(said: Float[Tensor, "b m"], centre: Float[Tensor, " m"]) -> Float[Tensor, "b m"]:
-    """The teacher's answer, centred and sharpened."""
-    return torch.softmax((said - centre) / TEACHER_TEMPERATURE, dim=1)
+def probabilities(output: Float[Tensor, "b m"], centre: Float[Tensor, " m"]) -> Float[Tensor, "b m"]:
+    """The teacher's output, centred and sharpened."""
+    return torch.softmax((output - centre) / TEACHER_TEMPERATURE, dim=1)
 
 
-def moved(centre: Float[Tensor, " m"], said: Float[Tensor, "b m"]) -> Float[Tensor, " m"]:
-    """The centre after a batch: the moving average of what the teacher says on average."""
-    return CENTRE_MOMENTUM * centre + (1 - CENTRE_MOMENTUM) * said.mean(dim=0)
+def moved(centre: Float[Tensor, " m"], output: Float[Tensor, "b m"]) -> Float[Tensor, " m"]:
+    """The centre after a batch: the moving average of the teacher's mean output."""
+    return CENTRE_MOMENTUM * centre + (1 - CENTRE_MOMENTUM) * output.mean(dim=0)
 
 
 def momentum(start: float, progress: float) -> float:
@@ -182,8 +221,8 @@ def cross_entropy(teacher: Float[Tensor, "t b m"], student: Float[Tensor, "s b m
     return each.masked_fill(same, 0.0).sum() / (each.numel() - len(teacher))
 
 
-def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, float]:
-    """What indicates whether the teacher has collapsed, from its n probabilities and b CLS vectors.
+def signs(outputs: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, float]:
+    """Figures that show whether the teacher has collapsed, from its n probabilities and b CLS vectors.
 
     `entropy`: of one output, on average, in nats; log(m) when it is even over all prototypes, 0 when it names one.
     `mean_entropy`: of the mean output; at least `entropy`. The difference is the output's mutual information with the view,
@@ -193,14 +232,14 @@ def signs(said: Float[Tensor, "n m"], cls: Float[Tensor, "b d"]) -> dict[str, fl
     """
     dispersion = F.normalize(cls, dim=1).std(dim=0, correction=0).mean() * cls.shape[1] ** 0.5
     return {
-        "entropy": float(torch.special.entr(said).sum(dim=1).mean()),
-        "mean_entropy": float(torch.special.entr(said.mean(dim=0)).sum()),
+        "entropy": float(torch.special.entr(outputs).sum(dim=1).mean()),
+        "mean_entropy": float(torch.special.entr(outputs.mean(dim=0)).sum()),
         "spread": float(dispersion),
     }
 
 
 def collapsed(history: pd.DataFrame) -> str | None:
-    """A sentence that says how the teacher had collapsed by the end, with its figures; None when it had not.
+    """A sentence on how the teacher had collapsed by the end, with its figures; None when it had not.
 
     `history` is what `pretrain.encoder.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
     """
@@ -208,13 +247,13 @@ def collapsed(history: pd.DataFrame) -> str | None:
     entropy, mean_entropy, spread = (float(last[name].mean()) for name in ("entropy", "mean_entropy", "spread"))
     if mean_entropy - entropy < ALIKE_NATS:
         what = (
-            "names one prototype for everybody"
+            "gives every patient the same prototype"
             if mean_entropy < math.log(2)
-            else "says the same, of many prototypes, of everybody"
+            else "gives every patient the same mixture of prototypes"
         )
         return (
-            f"DINO has collapsed: the teacher {what} (entropy {entropy:.2f} nats, of its mean answer {mean_entropy:.2f}; "
-            f"a difference below {ALIKE_NATS} says nothing about the patient)"
+            f"DINO has collapsed: the teacher {what} (entropy {entropy:.2f} nats, of its mean output {mean_entropy:.2f}; "
+            f"a difference below {ALIKE_NATS} holds no information about the patient)"
         )
     if spread < ALIKE_SPREAD:
         return (

@@ -24,8 +24,7 @@ from mri_vit.data.store import Store, store, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
-from mri_vit.pretrain.crops import Member
-from mri_vit.pretrain.dino import Dino
+from mri_vit.pretrain.dino import Dino, Member
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import resource
 from mri_vit.run.atomic import write_bytes
@@ -36,15 +35,7 @@ from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part, state_bytes
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
 
-SHARED = {
-    "betas",
-    "weight_decay",
-    "warmup",
-    "clip",
-    "token_budget",
-    "mirror",
-    "intensity",
-}  # keys of [train] that pretraining uses
+SHARED = {"betas", "weight_decay", "warmup", "grad_clip_norm", "token_budget", "flip_lr", "intensity_jitter"}  # of [train]
 
 
 @runtime_checkable
@@ -101,13 +92,19 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
 
     Raises
     ------
-    UsageError without a method, for an architecture that it cannot teach, or with fewer than two patients; BadNumbers when the
-    loss is no longer a number.
+    UsageError without a method, for an architecture that the method cannot train, or with fewer than two patients; BadNumbers
+    when the loss is no longer a number.
     """
-    _refuse_what_cannot_be_pretrained(patients, study)
+    method = study.pretrain.method
+    if method == "none" or len(patients) < 2:
+        raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
+    if method == "mae" and study.model.architecture != "vit":
+        raise UsageError(MAE_IS_FOR_VIT.format(method, study.model.architecture))
+    if (batch := min(study.pretrain.batch_size, len(patients))) % study.train.devices:
+        raise UsageError(f"pretraining in batches of {batch} cannot be divided evenly among train.devices {study.train.devices}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    told = report if study.train.devices == 1 else None  # what calls it lives in this process
-    return on_devices(study, pretrain_on, patients, study, file, seed, told)
+    local_report = report if study.train.devices == 1 else None  # what it calls lives in this process
+    return on_devices(study, pretrain_on, patients, study, file, seed, local_report)
 
 
 def pretrain_on(
@@ -124,7 +121,9 @@ def pretrain_on(
     method = METHODS[study.pretrain.method](encoder, study)
     method.gather = gathering(fabric)
     net, adamw = fabric.setup(method, even_optimiser(method.learned(), study))
-    state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), _state_file(file, header)
+    sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
+    unfinished = file.with_suffix(f".{sha256[:12]}.state")  # of another pretraining it has another name, and is not resumed
+    state, clock = checkpoint.State(), checkpoint.Clock()
     if unfinished.exists():
         state = checkpoint.load(unfinished, method, adamw)
     held = store([token_file(study, patient) for patient in patients], fabric.device)
@@ -138,47 +137,24 @@ def pretrain_on(
             checkpoint.save(state, method, adamw, unfinished)
     history = pd.DataFrame(state.history)
     if fabric.is_global_zero:
-        _written(history, encoder, header, file)
+        write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
+        save_encoder(encoder, header, file)
+        for state_file in file.parent.glob(f"{file.stem}.*.state"):
+            state_file.unlink()
     return history
-
-
-def _written(history: pd.DataFrame, encoder: Any, header: dict[str, Any], file: Path) -> None:
-    """The history and then the encoder, beside which no state is needed any more."""
-    write_bytes(history.to_csv(index=False, float_format="%.6g").encode(), file.with_suffix(".csv"))
-    save_encoder(encoder, header, file)
-    for state_file in file.parent.glob(f"{file.stem}.*.state"):
-        state_file.unlink()
-
-
-def _refuse_what_cannot_be_pretrained(patients: Sequence[Patient], study: Study) -> None:
-    method = study.pretrain.method
-    if method == "none" or len(patients) < 2:
-        raise UsageError(f"pretraining by {method!r} on {len(patients)} patients; choose a method, and at least two")
-    if method == "mae" and study.model.architecture != "vit":
-        raise UsageError(MAE_IS_FOR_VIT.format(method, study.model.architecture))
-    if (batch := min(study.pretrain.batch, len(patients))) % study.train.devices:
-        raise UsageError(
-            f"pretraining in batches of {batch} cannot be shared out evenly among train.devices {study.train.devices}"
-        )
-
-
-def _state_file(file: Path, header: dict[str, Any]) -> Path:
-    """Where an unfinished pretraining is kept; another one's has another name, and is not resumed."""
-    sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
-    return file.with_suffix(f".{sha256[:12]}.state")
 
 
 def schedule(patients: int, study: Study, file: Path, seed: int) -> Schedule:
     """The schedule of `pretrain` for that many patients."""
     settings, train = study.pretrain, study.train
-    rates, batch = Rates(settings.rate, train.warmup), min(settings.batch, patients)
-    return Schedule(patients, batch, settings.epochs, seed, rates, train.clip, "pretrain", file)
+    rates, batch = Rates(settings.learning_rate, train.warmup), min(settings.batch_size, patients)
+    return Schedule(patients, batch, settings.epochs, seed, rates, train.grad_clip_norm, "pretrain", file)
 
 
 def views(
     ids: Sequence[str], held: Store, method: Method, seed: int, share: Callable[[Draw], Draw], turns: Iterable[Turn]
 ) -> Iterator[list[Tensor]]:
-    """What the method is shown in each of an epoch's turns; what is drawn of a patient hangs on seed, epoch and patient alone."""
+    """The method's views in each of an epoch's turns; what is drawn of a patient depends on seed, epoch and patient alone."""
 
     def drawn(turn: Turn) -> tuple[Turn, tuple[Draw, ...]]:
         members = [
@@ -223,14 +199,14 @@ def pretrained(study: Study, patients: Sequence[Patient], file: Path, seed: int,
     Raises UsageError when the file is there and comes from another pretraining.
     """
     if file.exists():
-        asked, found = header_of(study, patients, seed), load_encoder(file)[1]
+        wanted, written = header_of(study, patients, seed), load_encoder(file)[1]
         for key, section in (("model", Model), ("grid", Grid), ("pretrain", Pretrain)):  # a key newer than the file: its default
-            found[key] = section.model_validate(found[key]).model_dump(mode="json")
-        differing = [key for key in asked if key in found and asked[key] != found[key]]
+            written[key] = section.model_validate(written[key]).model_dump(mode="json")
+        differing = [key for key in wanted if key in written and wanted[key] != written[key]]
         if differing:
             raise UsageError(f"{file}: holds an encoder of another {differing[0]}; delete it, or choose another output")
     else:
-        smaller = f"a pretrain.batch below {study.pretrain.batch}, or {less_memory(study)}"
+        smaller = f"a pretrain.batch_size below {study.pretrain.batch_size}, or {less_memory(study)}"
         with resource.naming_lack(file.parent, lambda: state_bytes(study), smaller):
             pretrain(patients, study, file, seed, report)
     return starting_from(file, study)

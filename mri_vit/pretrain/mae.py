@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mri_vit.data.draw import Draw, split, stacked
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
-from mri_vit.pretrain.crops import Member, scattered, view
+from mri_vit.pretrain.dino import Member, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import Gather, at_least_float32, of_one
 
@@ -36,13 +36,13 @@ HEAD_WIDTH = 32  # of the decoder's attention: 512 / 16 in He et al. 2022, appen
 MLP_RATIO = 4  # of the decoder's blocks; Dosovitskiy et al. 2021, Table 1
 RECONSTRUCTED = 1 / 3  # of the hidden tokens, drawn anew in each step; half in Wang et al. 2023, arXiv:2303.16727
 # The decoder's positions are stored as 1/50 of what they are, so that a step of the optimiser moves them 50 times as far. They
-# then know within tens of steps what a place looks like in everybody, and what is left to learn is what differs between
+# then know within tens of steps what a position looks like on average, and what is left to learn is what differs between
 # patients. Measured on 40 synthetic patients after 100 steps: 69 % of the variance unexplained, not 98 % (mean image: 60 %).
 POSITION_GAIN = 50.0
 
 
 class MaskedAutoencoder(nn.Module):
-    """The encoder, its decoder, and their loss on a batch; an `Method` of `pretrain.encoder`."""
+    """The encoder, its decoder, and their loss on a batch; a `Method` of `pretrain.encoder`."""
 
     def __init__(self, encoder: Encoder, study: Study) -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class MaskedAutoencoder(nn.Module):
 
     def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
         """Visible tokens, and hidden ones to be reconstructed; none is in both."""
-        smallest = min(len(member.place) for member in members)  # no patient lacks a token, so nobody is filled up
+        smallest = min(len(member.place) for member in members)  # no patient lacks a token, so none is filled up
         v = visible(smallest, VISIBLE)
         count = v + math.ceil(RECONSTRUCTED * (smallest - v))
-        return split(stacked([view(one, scattered(one, count), self.study) for one in members]), v)
+        return split(stacked([view(member, scattered(member, count), self.study) for member in members]), v)
 
     def forward(
         self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], place: Int[Tensor, "b h"]
@@ -117,6 +117,11 @@ class Decoder(nn.Module):
 
     def _positions(self, place: Int[Tensor, "b p"]) -> Float[Tensor, "b p w"]:
         return POSITION_GAIN * F.embedding(place, self.position[0])
+
+
+def scattered(member: Member, count: int) -> Int[np.ndarray, " p"]:
+    """Indices of `count` tokens drawn from the whole brain, in random order."""
+    return member.random.permutation(len(member.place))[:count]
 
 
 def visible(count: int, share: float) -> int:

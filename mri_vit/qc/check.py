@@ -17,13 +17,12 @@ from einops import reduce
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.data import frozen, sheet, spellings, tokens
+from mri_vit.data import columns, run_cohort, sheet, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import agreement
-from mri_vit.prepare import cohort as preparing
-from mri_vit.prepare.cohort import Excluded
-from mri_vit.prepare.outliers import BY_MAD
+from mri_vit.prepare.bias import MAD_TO_SD
+from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
@@ -164,7 +163,7 @@ def unlike(far: Deviations, limits: Quality) -> list[Finding]:
 def robust_z(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     """Distance from the median in standard deviations estimated from the median absolute deviation; 0 where that is 0."""
     away = values - np.median(values)
-    deviation = BY_MAD * np.median(np.abs(away))
+    deviation = MAD_TO_SD * np.median(np.abs(away))
     return away / deviation if deviation > 0 else np.zeros_like(away)
 
 
@@ -251,8 +250,8 @@ def decisions_of(study: Study, patients: Collection[str], warn: Callable[[str], 
         return {}
     every = read_decisions(beside)
     if others := sorted(every.keys() - set(patients)):
-        first = next(iter(spellings.counterparts(others, patients)), others[0])
-        example = f"{first}{spellings.elsewhere(first, patients)}"
+        first = next(iter(columns.counterparts(others, patients)), others[0])
+        example = f"{first}{columns.elsewhere(first, patients)}"
         warn(f"{beside.name}: {len(others)} decisions are about patients who are not in this cohort table, such as {example}")
     return {name: decision for name, decision in every.items() if name in patients}
 
@@ -277,7 +276,7 @@ def read_decisions(path: Path, patients: Collection[str] | None = None) -> dict[
         if decision not in (KEEP, DROP):
             raise UsageError(f"{where}: decision {row['decision']!r}; expected keep or drop")
         if patients is not None and patient not in patients:
-            like = spellings.elsewhere(patient, patients)
+            like = columns.elsewhere(patient, patients)
             raise UsageError(f"{where}: patient {patient!r} is not in the cohort table{like}")
         if patient in decisions:
             raise UsageError(f"{where}: patient {patient!r} has a decision already")
@@ -321,7 +320,7 @@ def check_cohort(
     `unprepared` are the patients who could not be prepared, `decisions` those of `decisions_of`. Raises UsageError, and
     writes nothing, where the run has folds already and others would be excluded now; IntegrityError for a damaged record.
     """
-    prepared = preparing.without(patients, unprepared)
+    prepared = without_excluded(patients, unprepared)
     records: dict[str, dict[str, Any]] = {}
     findings: dict[str, list[Finding]] = {}
     for patient in prepared:
@@ -341,7 +340,7 @@ def check_cohort(
     )
     write_bytes(sheet.to_csv(["patient", "reason", "scan", "figure", "became", "words"], table), folder / files.FINDINGS)
     write_bytes(dump_decisions(decisions.values()), folder / files.DECISIONS)
-    write_bytes(preparing.table(excluded), folder / files.EXCLUDED)
+    write_bytes(excluded_table(excluded), folder / files.EXCLUDED)
     _print_counts(findings, decisions, study, console)
     return CheckedCohort(records, findings, far, decisions, excluded)
 
@@ -363,7 +362,7 @@ def _refuse_other_patients(excluded: Excluded, folder: Path) -> None:
     """Raise UsageError where folds were made without exactly these patients."""
     if not (folder / files.FOLDS).exists():
         return
-    before, now = frozen.excluded(folder), {row["patient"] for row in excluded}
+    before, now = run_cohort.excluded(folder), {row["patient"] for row in excluded}
     changes = (("excluded", now - before), ("kept", before - now))
     if changed := [f"{', '.join(sorted(names)[:SHOWN])} would be {what}" for what, names in changes if names]:
         raise UsageError(

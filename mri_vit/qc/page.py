@@ -14,7 +14,7 @@ from rich.console import Console
 from mri_vit import style
 from mri_vit.qc import check
 from mri_vit.qc.check import COLUMNS, DROP, KEEP, CheckedCohort, Decision, Finding
-from mri_vit.run import files, ownership
+from mri_vit.run import atomic, files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import say
 from mri_vit.settings.schema import Study
@@ -75,7 +75,7 @@ def write(study: Study, checked: CheckedCohort, home: Path, console: Console) ->
 
     Raises IntegrityError where `home` is a link, and UsageError where it holds something else.
     """
-    ownership.refuse_strangers(home, lambda name: name == files.PAGE or name.endswith(PICTURE), "a page of qc")
+    atomic.refuse_strangers(home, lambda name: name == files.PAGE or name.endswith(PICTURE), "a page of qc")
     home.mkdir(exist_ok=True)
     for old in home.glob(f"*{PICTURE}"):  # of patients who left the study too
         old.unlink()

@@ -1,143 +1,275 @@
-"""The whole of `metrics.json`: a run is measured, its results are judged, and the verdicts are put in words."""
+"""The whole of `metrics.json`, in one pass: a run is measured, the tests are adjusted, the results judged and put in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+import pandas as pd
+
+from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
-from mri_vit.report.numbers import everything
-from mri_vit.report.numbers.judged import Caveats
-from mri_vit.report.numbers.maps import MODEL
+from mri_vit.report import verdicts
+from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites, survival
+from mri_vit.report.numbers.added_value import AddedValueFigures
+from mri_vit.report.numbers.characteristics import SubgroupFigures
+from mri_vit.report.numbers.judged import THRESHOLDS, Caveats, chances_alive
+from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
+from mri_vit.report.numbers.patients import FEWEST_PAIRS, Worst
+from mri_vit.report.numbers.sites import ProbeFigures
 from mri_vit.report.reading.run import OWN, Map, Run
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.maps import ComparatorMaps, EndpointMaps, MapEvaluation, PatientMaps, ShownMap
-from mri_vit.report.schema.metrics import Metrics, Result
-from mri_vit.report.schema.parts import Kind
-from mri_vit.report.schema.patients import Failures
-from mri_vit.report.schema.run import Design, Planted, SiteProbe
-from mri_vit.report.schema.survival import AddedValue, SurvivalEndpoint
-from mri_vit.report.verdicts import maps as map_verdict
-from mri_vit.report.verdicts import models as model_verdict
-from mri_vit.report.verdicts.models import Verdict
-from mri_vit.report.words import added_value as added_value_words
-from mri_vit.report.words import map_sentences, model_verdicts, networks, patients
-from mri_vit.report.words import model_verdicts as comparator_words
-from mri_vit.report.words.caveats import (
-    RECALIBRATED,
-    not_probability,
-    published_figures,
-    risk_group_cutoffs,
-    score_remark,
-    site_probe_sentence,
-    too_small,
-    with_drift,
-    with_expectation,
+from mri_vit.report.schema.endpoints import (
+    AddedValue,
+    BinaryEndpoint,
+    BinaryNumbers,
+    BinaryResult,
+    BinarySubgroup,
+    Numbers,
+    Result,
+    SurvivalEndpoint,
+    SurvivalResult,
+    SurvivalSubgroup,
 )
-from mri_vit.settings.schema import Study
+from mri_vit.report.schema.metrics import (
+    SCHEMA,
+    CalibrationDrift,
+    Metrics,
+    NewHospital,
+    Nothing,
+    Planted,
+    Probe,
+    Settings,
+    SiteProbe,
+)
+from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.patients import (
+    ComparatorMaps,
+    EndpointMaps,
+    Failures,
+    GroupMaps,
+    MapEvaluation,
+    MapResult,
+    MapSettings,
+    PatientMaps,
+    ShownMap,
+)
+from mri_vit.report.verdicts import Verdict
+from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
+from mri_vit.report.words.run_facts import failures_sentence
+from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, Model
+from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.sections import Prepare
+
+TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
+
+AnyEndpoint = BinaryEndpoint | SurvivalEndpoint
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An endpoint whose models are measured and judged; each mapping is by model."""
+
+    settings: Endpoint
+    rows: Mapping[str, pd.DataFrame]
+    numbers: Mapping[str, Numbers]
+    caveats: Mapping[str, Caveats]
+    verdicts: Mapping[str, Verdict]
+
+    @property
+    def honest(self) -> dict[str, pd.DataFrame]:
+        """The rows of the models whose labels are the patients' own."""
+        return {model: rows for model, rows in self.rows.items() if model not in PERMUTED}
 
 
 def metrics(run: Run) -> Metrics:
-    """Every number of a run, and every sentence that judges one; `files` are not known yet."""
-    measured = everything.measure(run)
-    found = measured.metrics
-    probes = found.site_probe and site_probes(found.site_probe)
-    told = frozenset(model for model, probe in (probes.models if probes else {}).items() if probe.warning)
-    leaking = model_verdict.leaking({name: endpoint.models for name, endpoint in found.endpoints.items()})
-    endpoints, found_cards = {}, {}
-    for name, endpoint in found.endpoints.items():
-        judged = model_verdict.of_endpoint(endpoint.models, measured.caveats[name], name in leaking, told)
-        endpoints[name] = _endpoint(run, name, endpoint, measured.caveats[name], judged)
-        if first := next((model for model in found.shown if model in endpoint.models), None):
-            found_cards[name] = model_verdicts.card(first, endpoint.models[first], judged[first])
-    scored = found.map_scores and evaluation(found.map_scores, _predicted(endpoints, MODEL), run.study.train.taught)
-    return found.model_copy(
-        update={
-            "contenders": tuple(networks.described_contender(one, run.study, run.recipes) for one in found.contenders),
-            "rules": tuple(model_verdicts.verdict_rules()),
-            "endpoints": endpoints,
-            "cards": found_cards,
-            "failures": {name: _failures(one, endpoints[name]) for name, one in found.failures.items()},
-            "drift": {
-                name: {model: tuple(map(with_drift, drifts)) for model, drifts in models.items()}
-                for name, models in found.drift.items()
-            },
-            "new_hospital": {
-                name: {model: with_expectation(one) for model, one in models.items()}
-                for name, models in found.new_hospital.items()
-            },
-            "planted": planted(run.study.report.planted, endpoints),
-            "site_probe": probes,
-            "maps": tuple(patient(shown, scored) for shown in run.maps),
-            "map_scores": scored,
-            "comparator_maps": {name: _comparator_maps(run, name, one, endpoints) for name, one in found.comparator_maps.items()},
-        }
-    )
+    """Every number of a run, and every sentence that judges one; `files` are not known yet.
 
-
-def _endpoint(
-    run: Run,
-    name: str,
-    endpoint: BinaryEndpoint | SurvivalEndpoint,
-    caveats: Mapping[str, Caveats],
-    judged: Mapping[str, Verdict],
-) -> BinaryEndpoint | SurvivalEndpoint:
-    sides = model_verdict.comparator_sides(endpoint.models, judged)
-    added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
-    return endpoint.model_copy(
-        update={
-            **({"added_value": with_verdict(added)} if added else {}),
-            "published": published_figures(name),
-            "models": {
-                model: _result(result, judged[model], caveats[model], run.notes, run.design)
-                for model, result in endpoint.models.items()
-            },
-            "rivals": sides and comparator_words.comparators(sides, endpoint.models, judged),
-            "subgroups": tuple(group.model_copy(update={"warning": too_small(group)}) for group in endpoint.subgroups),
-        }
-    )
-
-
-def _result(result: Result, verdict: Verdict, caveats: Caveats, notes: Mapping[str, str], design: Design) -> Result:
-    said = {
-        "verdict": model_verdicts.verdict_sentence(result, verdict, notes),
-        "verdict_kind": verdict.kind,
-        "too_good": model_verdicts.too_good(verdict),
-    }
-    if isinstance(result, BinaryResult):
-        label = {"label": RECALIBRATED}
-        return result.model_copy(
-            update={
-                "remark": score_remark("AUC", caveats, result.n),
-                "not_probability": not_probability(caveats, result.n),
-                "recalibrated": result.recalibrated and result.recalibrated.model_copy(update=label),
-                **said,
-            }
+    The same run gives the same numbers: every resampling starts from the study's seed.
+    """
+    study, seed, external = run.study, run.study.seed, run.design == "external"
+    rows = {e.name: results.judged_rows(run, e) for e in study.endpoints}
+    measured = {e.name: results.measure(run, e, rows[e.name]) for e in study.endpoints}
+    compared = {e.name: results.compare(run, e, rows[e.name], measured[e.name]) for e in study.endpoints}
+    numbers = results.adjusted(measured, compared)
+    candidates = results.ranked(run, numbers)
+    shown = results.shown(candidates)
+    models = [*candidates, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
+    numbers = {name: {model: found[model] for model in models if model in found} for name, found in numbers.items()}
+    probes = sites.probe_figures(run.probe, seed)
+    sited = frozenset(model for model, probe in probes.items() if verdicts.tells_site(probe))
+    leaking = verdicts.leaking(numbers)
+    judged = {}
+    for e in study.endpoints:
+        models_of = numbers[e.name]
+        limits = {model: measured[e.name][model].caveats for model in models_of}
+        judged[e.name] = Judged(
+            settings=e,
+            rows=rows[e.name],
+            numbers=models_of,
+            caveats=limits,
+            verdicts=verdicts.of_endpoint(models_of, limits, e.name in leaking, sited),
         )
-    return result.model_copy(
-        update={
-            "remark": score_remark("C", caveats, result.n),
-            "cutoffs": risk_group_cutoffs(caveats.has_cutoffs, design, len(result.repeats)),
-            **said,
-        }
+    endpoints = {name: _endpoint(run, one, shown) for name, one in judged.items()}
+    first = {name: model for name, one in judged.items() for model in reversed(shown) if model in one.numbers}
+    whose = {name: first.get(name, candidates[0]) for name in judged} if candidates else {}
+    people = patients.measure(run, whose) if candidates else ()
+    worst = patients.measure_failures(people, whose, seed)
+    figures = maps.measure(run)
+    evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.mask_supervised)
+    folds, repeats = _split(run)
+    return Metrics(
+        schema=SCHEMA,
+        study=study.name,
+        seed=seed,
+        design=run.design,
+        cohort=characteristics.flow(run),
+        table1=characteristics.table1(run),
+        folds=folds,
+        repeats=repeats,
+        leave_out=None if run.design == "table" else study.train.leave_out,
+        folds_sha256=run.folds_sha256,
+        models=tuple(models),
+        contenders=tuple(
+            networks.contender(one, study, run.recipes) for one in results.contender_figures(run, numbers, candidates)
+        ),
+        shown=tuple(shown),
+        transductive=run.notes.get(TRANSDUCTIVE) or None,
+        rules=tuple(model_verdicts.verdict_rules()),
+        endpoints=endpoints,
+        cards={
+            name: model_verdicts.card(model, judged[name].numbers[model], judged[name].verdicts[model])
+            for name, model in first.items()
+        },
+        patients=people,
+        failures={name: _failures(one, endpoints[name].models[one.model].verdict_kind) for name, one in worst.items()},
+        planted=planted(study.report.expected_verdicts, endpoints),
+        site_probe=site_probes(probes) if probes else None,
+        internal=run.internal,
+        drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
+        new_hospital={name: _new_hospitals(run, one) for name, one in judged.items()} if external else {},
+        maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
+        map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
+        stale=run.stale,
+        map_scores=evaluated,
+        map_scans=maps.scan_shares(run.maps, study.channels, seed),
+        map_groups=tuple(
+            GroupMaps.model_validate({key: entry.get(key) for key in GroupMaps.model_fields}) for entry, _ in run.groups
+        ),
+        comparator_maps={
+            name: _comparator_maps(run, name, _predicted(endpoints, name)) for name in models if name in run.comparator_maps
+        },
+        settings=Nothing() if run.design == "table" else _settings(study),
+        environment=run.environment,
+        notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},
+        preparation=run.preparation,
+        files=(),
     )
 
 
-def with_verdict(measured: AddedValue) -> AddedValue:
+def _split(run: Run) -> tuple[int, int]:
+    """Folds, of which a run that leaves sites out has as many as sites, and repeats; an evaluation has those of its run."""
+    if run.design == "external":
+        return run.study.train.folds, run.study.train.repeats
+    return int(run.predictions.fold.nunique()), int(run.predictions.repeat.nunique())
+
+
+def _settings(study: Study) -> Settings:
+    """What decides the result; the paths are left out, since they are of a machine and not of the study."""
+    shape = dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
+    weights = study.model.weights and Path(study.model.weights.name)
+    commands = {  # no folder of anyone's
+        key: tuple(Path(word).name for word in getattr(study.prepare, key)) for key in ("brain_command", "tumour_command")
+    }
+    return Settings(
+        channels=study.channels,
+        grid=study.grid,
+        prepare=Prepare.model_validate(dict(study.prepare) | commands),
+        model=Model.model_validate(dict(study.model) | shape | {"weights": weights}),
+        pretrain=Nothing() if study.pretrain.method == "none" else study.pretrain,  # what did not happen has no settings
+        train=study.train,
+        controls=study.controls,
+        explain=study.explain,
+    )
+
+
+def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
+    """What belongs to the endpoint as a whole, and its models; subgroups of the candidates shown."""
+    settings, numbers, seed = judged.settings, judged.numbers, run.study.seed
+    kind, honest = settings.kind, list(judged.honest.values())
+    flag = "truth" if kind == "binary" else "event"
+    labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: [], "time_days": []})
+    marked = labels[flag].to_numpy(dtype=bool)
+    ordered = {model: judged.rows[model] for model in numbers}
+    alive = {} if kind == "binary" else {model: chances_alive(run, settings, rows) for model, rows in ordered.items()}
+    inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
+    sides = verdicts.comparator_sides(numbers, judged.verdicts)
+    drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
+    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, seed)
+    models: dict[str, Any] = {
+        model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
+    }
+    shared: dict[str, Any] = {
+        "known": len(marked),
+        "published": caveats.published_figures(settings.name),
+        "rivals": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
+        "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, seed),
+        "thresholds": tuple(THRESHOLDS.tolist()),
+        "models": models,
+    }
+    if kind == "binary":
+        return BinaryEndpoint(
+            kind="binary",
+            positive=int(marked.sum()),
+            subgroups=tuple(BinarySubgroup(**_subgroup(group, kind), positive=group.marked) for group in groups),
+            net_benefit_of_all=tuple(decision.net_benefit_of_all(marked, THRESHOLDS).tolist()),
+            **shared,
+        )
+    added = added_value.measure(run, settings, judged.rows, shown)
+    return SurvivalEndpoint(
+        kind="survival",
+        events=int(marked.sum()),
+        follow_up=survival.follow_up_of(labels.time_days.to_numpy(dtype=float), marked),
+        subgroups=tuple(SurvivalSubgroup(**_subgroup(group, kind), events=group.marked) for group in groups),
+        added_value=added and with_verdict(added),
+        **shared,
+    )
+
+
+def _subgroup(group: SubgroupFigures, kind: characteristics.Kind) -> dict[str, Any]:
+    fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
+    return fields | {"warning": caveats.too_small(group, kind)}
+
+
+def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Result:
+    sentences: dict[str, Any] = {
+        "remark": caveats.score_remark(numbers.symbol, limits, numbers.n),
+        "too_good": model_verdicts.too_good(verdict),
+        "verdict": model_verdicts.verdict_sentence(numbers, verdict, run.notes),
+        "verdict_kind": verdict.kind,
+    }
+    if isinstance(numbers, BinaryNumbers):
+        not_probability = caveats.not_probability(limits, numbers.n)
+        return BinaryResult(**dict(numbers), **sentences, not_probability=not_probability)
+    cutoffs = caveats.risk_group_cutoffs(limits.has_cutoffs, run.design, len(numbers.repeats))
+    return SurvivalResult(**dict(numbers), **sentences, cutoffs=cutoffs)
+
+
+def with_verdict(figures: AddedValueFigures) -> AddedValue:
     """What a risk adds, with its verdict and sentences."""
-    analysis = measured.analysis
+    analysis = figures.analysis
     kind: Kind = "undefined"
     if not isinstance(analysis, str):
-        kind = model_verdict.of_added_value(analysis.both[RISK].value, measured.adjusted_p["risk"])
-    judged = measured.model_copy(update={"verdict_kind": kind})
-    return judged.model_copy(update={"sentences": tuple(added_value_words.sentences(judged))})
+        kind = verdicts.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
+    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(caveats.added_value_sentences(figures, kind)))
 
 
-def _failures(found: Failures, endpoint: BinaryEndpoint | SurvivalEndpoint) -> Failures:
-    verdict = endpoint.models[found.model].verdict_kind
-    return found.model_copy(update={"sentence": patients.failures_sentence(found, verdict)})
+def _failures(worst: Worst, verdict: Kind) -> Failures:
+    return Failures(**vars(worst), fewest_pairs=FEWEST_PAIRS, sentence=failures_sentence(worst, verdict))
 
 
-def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]) -> dict[str, Planted]:
+def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, Planted]:
     """What was planted beside what the study's own model was judged to have found; a coin that looks worse than one is a coin."""
     found = {}
     for name, kind in expected.items():
@@ -148,64 +280,83 @@ def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, BinaryEndpoint
     return found
 
 
-def site_probes(found: SiteProbe) -> SiteProbe:
+def site_probes(probes: Mapping[str, ProbeFigures]) -> SiteProbe:
     """The site probe of each model with its verdict."""
-    judged = {
-        model: probe.model_copy(update={"warning": model_verdict.tells_site(probe)}) for model, probe in found.models.items()
+    models = {}
+    for model, probe in probes.items():
+        warning = verdicts.tells_site(probe)
+        models[model] = Probe(**vars(probe), warning=warning, sentence=caveats.site_probe_sentence(probe, warning))
+    return SiteProbe(site_column=results.SITE_COLUMN, models=models)
+
+
+def _drifts(run: Run, judged: Judged) -> dict[str, tuple[CalibrationDrift, ...]]:
+    return {
+        model: tuple(CalibrationDrift(**vars(drift), sentence=caveats.drift_sentence(drift)) for drift in drifts)
+        for model, drifts in sites.calibration_drift(run, judged.settings, judged.honest).items()
     }
-    said = {model: probe.model_copy(update={"sentence": site_probe_sentence(probe)}) for model, probe in judged.items()}
-    return found.model_copy(update={"models": said})
 
 
-def _predicted(endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint], model: str) -> dict[str, Kind]:
+def _new_hospitals(run: Run, judged: Judged) -> dict[str, NewHospital]:
+    expected = {model: sites.new_hospital(judged.settings, rows, run.cohort) for model, rows in judged.honest.items()}
+    return {model: NewHospital(**vars(one), sentence=caveats.expectation_sentence(one)) for model, one in expected.items() if one}
+
+
+def _predicted(endpoints: Mapping[str, AnyEndpoint], model: str) -> dict[str, Kind]:
     """By endpoint the kind of the verdict on the model that maps are of."""
     return {name: one.models[model].verdict_kind if model in one.models else "undefined" for name, one in endpoints.items()}
 
 
-def _comparator_maps(
-    run: Run, model: str, found: ComparatorMaps, endpoints: Mapping[str, BinaryEndpoint | SurvivalEndpoint]
-) -> ComparatorMaps:
+def _comparator_maps(run: Run, model: str, predicted: Mapping[str, Kind]) -> ComparatorMaps:
     """A comparator's maps with their verdicts, by the rules of the own model's."""
-    scored = found.scores and evaluation(found.scores, _predicted(endpoints, model), _study_of(run, model).train.taught)
-    shown = tuple(patient(one, scored) for one in run.comparator_maps[model].maps)
-    return found.model_copy(update={"maps": shown, "scores": scored})
+    study = next(run.study.of(one) for one in run.study.comparators if one.name == model)
+    figures, shown = maps.measure(run, model), run.comparator_maps[model].maps
+    evaluated = figures and evaluation(figures, predicted, study.train.mask_supervised)
+    notes = {entry["method"]: entry["note"] for entry in (shown[0].facts["maps"] if shown else ())}
+    return ComparatorMaps(maps=tuple(patient(one, evaluated) for one in shown), scores=evaluated, notes=notes)
 
 
-def _study_of(run: Run, comparator: str) -> Study:
-    return next(run.study.of(one) for one in run.study.comparators if one.name == comparator)
-
-
-def evaluation(found: MapEvaluation, predicted: Mapping[str, Kind], taught: bool) -> MapEvaluation:
+def evaluation(figures: MapEvaluationFigures, predicted: Mapping[str, Kind], taught: bool) -> MapEvaluation:
     """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps, and
-    `taught` says whether masks taught it where tumours are.
+    `taught` is whether its training was supervised with tumour masks.
     """
-    endpoints = {name: _endpoint_maps(name, endpoint, predicted[name], taught) for name, endpoint in found.endpoints.items()}
-    return found.model_copy(update={"rules": tuple(map_sentences.map_rules()), "endpoints": endpoints})
+    return MapEvaluation(
+        patients=figures.patients,
+        settings=figures.settings,
+        rules=tuple(map_sentences.map_rules()),
+        endpoints={name: _endpoint_maps(name, one, predicted[name], taught) for name, one in figures.endpoints.items()},
+    )
 
 
-def _endpoint_maps(name: str, found: EndpointMaps, predicted: Kind, taught: bool) -> EndpointMaps:
+def _endpoint_maps(name: str, figures: EndpointMapFigures, predicted: Kind, taught: bool) -> EndpointMaps:
     methods = {}
-    for method, result in found.methods.items():
-        answers = map_verdict.of_method(result, predicted)
-        said = {
-            "verdict": map_sentences.map_verdict_sentence(result, answers, name, predicted, taught),
-            "checks": map_sentences.map_checks(result, answers, taught),
-            "verdict_kind": answers.kind,
-        }
-        methods[method] = result.model_copy(update=said)
-    no_finding = None if predicted == "better" else map_sentences.no_finding(name, predicted)
-    return found.model_copy(update={"predicted": predicted, "no_finding": no_finding, "taught": taught, "methods": methods})
+    for method, one in figures.methods.items():
+        answers = verdicts.map_answers(one, predicted)
+        methods[method] = MapResult(
+            **dict(one),
+            verdict=map_sentences.map_verdict_sentence(one, answers, name, predicted, taught),
+            checks=map_sentences.map_checks(one, answers, taught),
+            verdict_kind=answers.kind,
+        )
+    return EndpointMaps(
+        predicted=predicted,
+        no_finding=None if predicted == "better" else map_sentences.no_finding(name, predicted),
+        with_tumour=figures.with_tumour,
+        taught=taught,
+        methods=methods,
+        curves=figures.curves,
+        agreement=figures.agreement,
+    )
 
 
 def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
     """A visit's maps with the verdicts on them, those that carry a finding first."""
     entries = []
     for index, entry in enumerate(shown.facts["maps"]):
-        found = map_verdict.of_map(entry["method"], entry["endpoint"], scored)
+        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored)
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
         facts = {key: entry.get(key) for key in keys}
         kind = found[0].kind if found else "undefined"
         entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
-    entries.sort(key=lambda entry: (map_verdict.ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
+    entries.sort(key=lambda entry: (verdicts.MAP_ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
     head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}
     return PatientMaps.model_validate({"patient": shown.patient, **head, "maps": entries})

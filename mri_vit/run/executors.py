@@ -18,8 +18,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
-from mri_vit.run import files, processes
-from mri_vit.run.jobs import Cluster, Done, Ledger, Lost, Task, Workplace, close_ledger, do_job, forget_worker, read_ledger
+from mri_vit.run import files
+from mri_vit.run.jobs import (
+    Cluster,
+    Done,
+    Ledger,
+    Lost,
+    Task,
+    Workplace,
+    close_ledger,
+    do_job,
+    forget_worker,
+    read_ledger,
+    run_in_processes,
+)
 from mri_vit.settings.schema import Study
 
 if TYPE_CHECKING:
@@ -62,7 +74,7 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: 
 
 def _here(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
     wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
-    yield from processes.each(do_job, wrapped, at.workers, at.devices)
+    yield from run_in_processes(do_job, wrapped, at.workers, at.devices)
 
 
 def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:

@@ -19,9 +19,8 @@ from typing import Any
 
 from mri_vit.errors import UsageError
 from mri_vit.run import files
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run.atomic import held, write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
-from mri_vit.run.ownership import held
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 

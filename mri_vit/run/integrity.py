@@ -80,10 +80,7 @@ def sort_header(path: Path) -> None:
     The format: the header's length in 8 bytes, the header as JSON padded with spaces, the arrays. Sorted, the header takes as
     many bytes as before, so that no array moves and none is read, however large the file is.
 
-    Raises
-    ------
-    ValueError
-        The sorted header would be longer, because the file was not written by safetensors.
+    Raises ValueError: the sorted header would be longer, because the file was not written by safetensors.
     """
     with path.open("r+b") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -127,10 +124,7 @@ def verify_hashes(folder: Path, remedy: str, names: Collection[str] | None = Non
 
     Versions before 0.5 wrote none, and their runs are taken as they are.
 
-    Raises
-    ------
-    IntegrityError
-        A file is gone or was changed, or the hashes cannot be read.
+    Raises IntegrityError: a file is gone or was changed, or the hashes cannot be read.
     """
     file = folder / files.HASHES
     if not file.is_file():

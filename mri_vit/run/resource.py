@@ -29,15 +29,9 @@ CGROUP = Path("/sys/fs/cgroup")  # of a container or a job, which may have less 
 
 def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = "") -> OutOfResource | None:
     """The error as one of ours where it says that memory or disk ran out or that writing is not allowed; else None.
-
-    Parameters
-    ----------
-    place
-        Where it was to be written.
-    disk_bytes
-        What is written there at a time, where that is known.
-    smaller
-        Which settings would need less memory.
+    `place`: where it was to be written.
+    `disk_bytes`: what is written there at a time, where that is known.
+    `smaller`: which settings would need less memory.
     """
     if isinstance(error, MriVitError):
         return None
@@ -57,7 +51,9 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
         needed = f"{megabytes(round(float(asked[1]) * UNITS[asked[2].lower()]))} needed at once, " if asked else ""
         free = "" if "CUDA" in said else f"{megabytes(free_memory())} free"
         device = " of the GPU" if "CUDA" in said else ""
-        remedy = f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch or train.token_budget"
+        remedy = (
+            f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch_size or train.token_budget"
+        )
         return OutOfResource(f"{place}: out of memory{device}: {needed}{free or said[:300]}{remedy}; the same command goes on")
     return None
 

@@ -1,15 +1,77 @@
-"""Recipe: a network and how it is trained, and the names by which a study's tables know its models. Plain data; a study has one
-recipe, and each of its comparators changes some of its keys.
+"""Recipe: the sequences that a study reads, a network and how it is trained, and the names by which tables know models.
+
+A study has one recipe, and each of its comparators changes some of its keys. Plain data.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from mri_vit.settings.sequences import CHANNELS
+CHANNELS: tuple[str, ...] = ("t1", "t1ce", "t2", "flair")  # unless a study names others; the order of every stored array
+REFERENCE = "t1ce"  # to which the other scans are aligned, and whose space is the patient's own, unless a study names another
+T1_LIKE = ("t1ce", "t1")
+SEQUENCE_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column of the cohort table, and a part of the names of maps' files
+RESERVED_COLUMNS = (  # of the cohort table, or words that stand beside sequences in files of maps: no names of sequences
+    *("patient", "session", "site", "cohort", "scan_cohort", "same_as", "brain_mask", "tumour_mask"),
+    *("grid", "evidence", "empty"),
+)
+# Maps of a quantity, by a word of their name. What a receive coil does to the signal has been divided out of them, so that a
+# smooth trend is the brain's, and N4 would take it for bias.
+QUANTITATIVE = {
+    *("adc", "md", "fa", "ad", "rd", "mk"),  # diffusion
+    *("asl", "cbf", "cbv", "rcbf", "rcbv", "mtt", "ttp", "tmax", "ktrans"),  # perfusion
+    *("t1map", "t2map", "r1", "r2", "r2star", "qsm"),  # relaxation and susceptibility
+}
+SEQUENCE_TITLES = {"t1": "T1", "t1ce": "T1ce", "t2": "T2", "flair": "FLAIR"}
+LONG_SEQUENCE_TITLES = {"t1ce": "contrast-enhanced T1"}  # where a text names it first
+
+
+def title(sequence: str) -> str:
+    """A sequence's name for people: T1ce, FLAIR; of one that is not known here its letters as capitals, ASL CBF."""
+    return SEQUENCE_TITLES.get(sequence, sequence.upper().replace("_", " "))
+
+
+def parse_sequences(written: str) -> tuple[str, ...]:
+    """The names in a file's header, a list in JSON. Raises ValueError where it is none."""
+    names = json.loads(written)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"sequences {written}")
+    return tuple(names)
+
+
+def is_quantitative(sequence: str) -> bool:
+    """Whether a name is of a map of a quantity: adc, asl_cbf."""
+    return not QUANTITATIVE.isdisjoint(sequence.split("_"))
+
+
+def template_sequence(sequences: Collection[str], reference: str) -> str:
+    """Which of some sequences is aligned to the template, a T1: the reference if it is one, else T1ce or T1 where there is one.
+
+    FLAIR as the reference lay 0.8 mm from where T1ce puts a brain's edge, T1 0.5 (medians over five real patients).
+    """
+    return next((name for name in (reference, *T1_LIKE) if name in T1_LIKE and name in sequences), reference)
+
+
+def titles(sequences: Sequence[str]) -> str:
+    """Several names for people: T1, T2 and FLAIR."""
+    return _listed([title(sequence) for sequence in sequences])
+
+
+def named(sequences: Sequence[str]) -> str:
+    """The same where a text names them first: T1, contrast-enhanced T1 (T1ce), T2 and FLAIR."""
+    full = {name: f"{words} ({title(name)})" for name, words in LONG_SEQUENCE_TITLES.items()}
+    return _listed([full.get(name) or title(name) for name in sequences])
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
 
 VIT = "vit"  # the study's own network
 FUSED = "vit+clinical"  # what the fitted network and the clinical columns say, weighed (predictors/late_fusion.py)
@@ -161,8 +223,10 @@ class Pretrain(Section):
         default="others", description="Whose scans: all but the test fold's, those without any label, or all."
     )
     epochs: int = Field(default=200, ge=1, description="Passes over the patients.")
-    batch: int = Field(default=32, ge=1, description="Patients in a step.")
-    rate: float = Field(default=1e-3, gt=0, description="Peak learning rate; He et al. 2022 use 1.5e-4 for larger networks.")
+    batch_size: int = Field(default=32, ge=1, description="Patients in a step.")
+    learning_rate: float = Field(
+        default=1e-3, gt=0, description="Peak learning rate; He et al. 2022 use 1.5e-4 for larger networks."
+    )
     target: Literal["patch", "scan"] = Field(
         default="patch", description="MAE's target: normalised patches (He et al. 2022, 1d), or z-scored voxels."
     )
@@ -175,7 +239,7 @@ class Pretrain(Section):
 
     @model_validator(mode="after")
     def _several(self) -> Pretrain:
-        if self.method == "dino" and self.batch == 1:
+        if self.method == "dino" and self.batch_size == 1:
             raise ValueError("method dino centres the teacher and normalises the student over a batch; batch must be 2 or more")
         return self
 
@@ -186,83 +250,83 @@ class Train(Section):
     folds: int = Field(default=5, ge=2, description="Folds of cross-validation; Saeed et al. 2023 use five.")
     repeats: int = Field(default=1, ge=1, description="Times that the patients are divided anew.")
     leave_out: str | None = Field(default=None, description="Column of the cohort table whose values are the test folds.")
-    tune_fraction: float = Field(
-        default=0.2, gt=0, lt=1, description="Share of a training fold that is held out for early stopping."
+    val_fraction: float = Field(
+        default=0.2, gt=0, lt=1, description="Share of a training fold that is held out for validation (early stopping)."
     )
     seeds: int = Field(default=1, ge=1, description="Networks per fold that differ in their seed alone; scores are their mean.")
     epochs: int = Field(default=100, ge=1, description="Passes over a training fold.")
-    batch: int = Field(default=8, ge=1, description="Patients in a step.")
+    batch_size: int = Field(default=8, ge=1, description="Patients in a step.")
     token_budget: int | None = Field(
         default=None, ge=0, description="Tokens drawn per patient and step (Liu et al. 2022); 0 is every token."
     )
-    rate: float = Field(default=3e-4, gt=0, description="Peak learning rate.")
+    learning_rate: float = Field(default=3e-4, gt=0, description="Peak learning rate.")
     layer_decay: float = Field(
-        default=1.0, gt=0, le=1, description="Ratio of a block's rate to the next one's; Bao et al. 2022 use 0.65."
+        default=1.0, gt=0, le=1, description="Ratio of a block's learning rate to the next's; Bao et al. 2022: 0.65."
     )
-    embedding_rate: float = Field(
-        default=1.0, ge=0, description="Share of the rate for the patch embedding; DINOv2's code has 0.2."
+    embedding_lr_factor: float = Field(
+        default=1.0, ge=0, description="Factor on the patch embedding's learning rate; DINOv2's code has 0.2."
     )
     betas: tuple[float, float] = Field(
         default=(0.9, 0.95), description="Betas of AdamW; Chen et al. 2020 (iGPT), as in He et al. 2021."
     )
     weight_decay: float = Field(default=0.05, ge=0, description="Weight decay of AdamW; He et al. 2021, Table 9.")
-    warmup: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps in which the rate rises.")
-    frozen: float = Field(default=0.0, ge=0, le=1, description="Share of all steps in which the heads alone learn.")
+    warmup: float = Field(default=0.1, ge=0, lt=1, description="Share of all steps in which the learning rate rises.")
+    freeze_fraction: float = Field(default=0.0, ge=0, le=1, description="Share of all steps in which only the heads are trained.")
     ema: float = Field(
         default=0.0, ge=0, lt=1, description="Decay of the weights' moving average, which is then evaluated; 0 is off."
     )
-    clip: float = Field(default=1.0, gt=0, description="Largest gradient norm; Dosovitskiy et al. 2021, B.1.")
-    mirror: bool = Field(default=True, description="Whether patients are flipped left to right, but for `sided` labels.")
-    sided: tuple[str, ...] = Field(
+    grad_clip_norm: float = Field(default=1.0, gt=0, description="Largest gradient norm; Dosovitskiy et al. 2021, B.1.")
+    flip_lr: bool = Field(default=True, description="Whether patients are flipped left–right at random.")
+    laterality_endpoints: tuple[str, ...] = Field(
         default=(),
         exclude_if=lambda names: not names,
-        description="Endpoints that may hang on the side, taught by unmirrored patients alone.",
+        description="Endpoints that depend on the side; flipped patients do not train them.",
     )
-    move_mm: float = Field(
+    translation_mm: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda most: not most,
-        description="Most that a patient is moved along an axis, in whole voxels; 0 is off.",
+        description="Largest random translation along an axis, in whole voxels; 0 is off.",
     )
-    intensity: float = Field(default=0.1, ge=0, description="Spread of a random gain and shift per channel.")
+    intensity_jitter: float = Field(default=0.1, ge=0, description="SD of a random gain and shift per channel.")
     mixup: float = Field(
         default=0.0, ge=0, description="Alpha of the Beta that mixes two patients (Zhang et al. 2018); 0 is off."
     )
     modality_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="Chance to empty a sequence, never all (Neverova et al. 2016)."
     )
-    guide_share: float = Field(
+    mask_supervision_fraction: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of patches telling their share of tumour, from training masks.",
+        description="Weight of a loss: each patch predicts its tumour fraction; 0 is off.",
     )
-    guide_attention: float = Field(
+    mask_supervision_attention: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of CLS attending to where training masks have tumour; 0 is off.",
+        description="Weight of a loss: CLS attends to the tumour's patches; 0 is off.",
     )
-    guide_labels: float = Field(
+    mask_supervision_patch_labels: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of the tumour's patches telling the labels, in training masks.",
+        description="Weight of a loss: the tumour's embedded patches predict the labels.",
     )
-    guide_encoded: float = Field(
+    mask_supervision_token_labels: float = Field(
         default=0.0,
         ge=0,
         exclude_if=lambda weight: not weight,
-        description="Weight of the tumour's tokens telling the labels as CLS reads them.",
+        description="Weight of a loss: the tumour's encoded tokens predict the labels.",
     )
-    guide_tokens: bool = Field(
+    tumour_tokens_first: bool = Field(
         default=False,
         exclude_if=lambda kept: not kept,
-        description="Whether a token budget draws first what holds tumour in training masks.",
+        description="Whether token_budget draws the patches that hold tumour first.",
     )
     class_weights: bool = Field(default=True, description="Whether positives are weighted by negatives/positives.")
-    patience: int = Field(default=20, ge=1, description="Evaluations without a lower tuning loss before training stops.")
-    tune_every: int = Field(default=1, ge=1, description="Epochs between evaluations on the tuning patients.")
+    patience: int = Field(default=20, ge=1, description="Evaluations without a lower validation loss before training stops.")
+    val_every: int = Field(default=1, ge=1, description="Epochs between evaluations on the validation patients.")
     precision: Literal["auto", "32-true", "bf16-mixed"] = Field(
         default="auto", description="Floating-point precision; auto is bf16-mixed where the GPU has it."
     )
@@ -271,14 +335,21 @@ class Train(Section):
     workers: int = Field(default=1, ge=1, description="Folds trained at a time, each in a process with `threads` threads.")
 
     @property
-    def guided(self) -> bool:
-        """Whether training patients' tumour masks have a say."""
-        return self.taught or self.guide_tokens
+    def uses_tumour_masks(self) -> bool:
+        """Whether training reads tumour masks: for auxiliary losses, or to draw tokens."""
+        return self.mask_supervised or self.tumour_tokens_first
 
     @property
-    def taught(self) -> bool:
-        """Whether they teach where tumours are, beside which tokens are drawn."""
-        return any((self.guide_share, self.guide_attention, self.guide_labels, self.guide_encoded))
+    def mask_supervised(self) -> bool:
+        """Whether an auxiliary loss is computed from tumour masks."""
+        return any(
+            (
+                self.mask_supervision_fraction,
+                self.mask_supervision_attention,
+                self.mask_supervision_patch_labels,
+                self.mask_supervision_token_labels,
+            )
+        )
 
 
 class Comparator(Section):

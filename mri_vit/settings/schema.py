@@ -1,27 +1,78 @@
-"""The settings of a study, frozen and checked. Plain data, importable by all."""
+"""The settings of a study and its endpoints, frozen and checked. Plain data, importable by all."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
-from mri_vit.settings.recipe import NO_CANDIDATES, VIT, Comparator, Model, Pretrain, Section, Train
+from mri_vit.settings.recipe import (
+    CHANNELS,
+    NO_CANDIDATES,
+    RESERVED_COLUMNS,
+    SEQUENCE_NAME,
+    VIT,
+    Comparator,
+    Model,
+    Pretrain,
+    Section,
+    Train,
+)
 from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
-from mri_vit.settings.sequences import CHANNELS, COLUMNS, NAME
+
+ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+ENDPOINT_TITLES = {  # full names of the defaults below; any other endpoint goes by its own
+    "mgmt": "MGMT promoter methylation",
+    "tertp": "TERT promoter mutation",
+    "pten": "PTEN alteration",
+    "os": "Overall survival",
+}
+
+
+class Endpoint(Section):
+    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
+
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and for a binary marker its column of the cohort table.")
+    kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
+    time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
+    event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    prefer: str | None = Field(default=None, description="Cohort whose label holds where merged cohorts disagree; unset is none.")
+
+    @model_validator(mode="after")
+    def _columns_fit_the_kind(self) -> Endpoint:
+        if {self.time is not None, self.event is not None} != {self.kind == "survival"}:
+            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The label columns of the cohort table that this endpoint reads."""
+        return (self.time, self.event) if self.time and self.event else (self.name,)
+
+    @property
+    def title(self) -> str:
+        """Its full name."""
+        return ENDPOINT_TITLES.get(self.name, self.name)
+
+
+DEFAULT_ENDPOINTS = (
+    Endpoint(name="mgmt", kind="binary"),
+    Endpoint(name="pten", kind="binary"),
+    Endpoint(name="tertp", kind="binary"),
+    Endpoint(name="os", kind="survival", time="os_days", event="os_event"),
+)
 
 TOKENS_ALONE = {
     "token_budget": None,
     "mixup": 0.0,
     "layer_decay": 1.0,
-    "embedding_rate": 1.0,
+    "embedding_lr_factor": 1.0,
     "devices": 1,
-    "guide_attention": 0.0,
-    "guide_tokens": False,
+    "mask_supervision_attention": 0.0,
+    "tumour_tokens_first": False,
 }  # keys of [train] for a Vision Transformer, and off
 MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 MAE_IS_FOR_VIT = (  # with method and architecture
@@ -39,7 +90,7 @@ class Study(Section):
     prepared: Path = Field(description="Folder of the prepared patients.")
     output: Path = Field(description="Folder of the run.")
     seed: int = Field(default=0, ge=0, description="Seed of folds, initial weights and all else that is random.")
-    channels: tuple[Annotated[str, Field(pattern=f"^{NAME}$")], ...] = Field(
+    channels: tuple[Annotated[str, Field(pattern=f"^{SEQUENCE_NAME}$")], ...] = Field(
         default=CHANNELS,
         min_length=1,
         description="Sequences, each a column of the cohort table, as arrays have them.",
@@ -67,7 +118,7 @@ class Study(Section):
         if len(set(files)) != len(files):
             raise ValueError(f"channels must differ, and by more than _; found {list(self.channels)}")
         labels = {column for endpoint in self.endpoints for column in endpoint.columns}
-        if taken := [name for name in self.channels if name in {*COLUMNS, *labels} or name.startswith("tumour_")]:
+        if taken := [name for name in self.channels if name in {*RESERVED_COLUMNS, *labels} or name.startswith("tumour_")]:
             raise ValueError(f"channels: {taken[0]!r} is a column of another meaning; name the sequence otherwise")
         return self
 
@@ -114,8 +165,10 @@ class Study(Section):
     @model_validator(mode="after")
     def _planted_is_studied(self) -> Study:
         names = [endpoint.name for endpoint in self.endpoints]
-        if unknown := [name for name in self.report.planted if name not in names]:
-            raise ValueError(f"report.planted names {unknown[0]!r}, which is no endpoint of the study (found {', '.join(names)})")
+        if unknown := [name for name in self.report.expected_verdicts if name not in names]:
+            raise ValueError(
+                f"report.expected_verdicts names {unknown[0]!r}, which is no endpoint of the study (found {', '.join(names)})"
+            )
         return self
 
     @model_validator(mode="after")
@@ -160,9 +213,9 @@ class Study(Section):
                 "token_budget": train.token_budget,
                 "mixup": train.mixup,
                 "layer_decay": train.layer_decay < 1,
-                "embedding_rate": train.embedding_rate != 1,
-                "guide_attention": train.guide_attention,
-                "guide_tokens": train.guide_tokens,
+                "embedding_lr_factor": train.embedding_lr_factor != 1,
+                "mask_supervision_attention": train.mask_supervision_attention,
+                "tumour_tokens_first": train.tumour_tokens_first,
             }
             given = [key for key, value in whole.items() if value]
             if given:
@@ -175,26 +228,34 @@ class Study(Section):
                 raise ValueError(
                     f"{model.architecture} normalises over a batch, of which each device sees its share: train.devices must be 1"
                 )
-            if train.batch < 2:
-                raise ValueError(f"{model.architecture} normalises over a batch: train.batch must be 2 or more")
-        if train.guide_attention and model.depth == 0:
-            raise ValueError("train.guide_attention teaches CLS to attend, and model.depth 0 has no attention; leave it out")
-        for key, value in {"mixup": train.mixup, "devices": train.devices > 1}.items():
-            if train.guided and value:
-                raise ValueError(f"train.guide_… needs whole patients on one device: leave train.{key} out, or guide_…")
-        names = [one.name for one in self.endpoints]
-        for name in train.sided:
-            if name not in names:
-                raise ValueError(f"train.sided names {name!r}, which is no endpoint of the study ({', '.join(names)})")
-        if train.sided and train.mirror and train.mixup:
+            if train.batch_size < 2:
+                raise ValueError(f"{model.architecture} normalises over a batch: train.batch_size must be 2 or more")
+        if train.mask_supervision_attention and model.depth == 0:
             raise ValueError(
-                "train.sided needs patients who are mirrored whole, and train.mixup mixes them: leave one out, or mirror = false"
+                "train.mask_supervision_attention trains the attention of CLS, and model.depth 0 has none; leave it out"
+            )
+        for key, value in {"mixup": train.mixup, "devices": train.devices > 1}.items():
+            if train.uses_tumour_masks and value:
+                raise ValueError(
+                    f"tumour masks in training need whole patients on one device: leave train.{key} out, or "
+                    "train.mask_supervision_… and train.tumour_tokens_first"
+                )
+        names = [one.name for one in self.endpoints]
+        for name in train.laterality_endpoints:
+            if name not in names:
+                raise ValueError(
+                    f"train.laterality_endpoints names {name!r}, which is no endpoint of the study ({', '.join(names)})"
+                )
+        if train.laterality_endpoints and train.flip_lr and train.mixup:
+            raise ValueError(
+                "train.laterality_endpoints needs patients who are flipped whole, and train.mixup mixes them: leave one out, or "
+                "set train.flip_lr = false"
             )
         half_mm = self.grid.patch * self.grid.spacing_mm / 2
-        if train.move_mm > half_mm:
+        if train.translation_mm > half_mm:
             raise ValueError(
-                f"train.move_mm must be at most half a patch, {half_mm:g} mm here, or a place shows nothing of what it held; "
-                f"found {train.move_mm:g}"
+                f"train.translation_mm must be at most half a patch, {half_mm:g} mm here, or a grid position shows nothing of "
+                f"what it held; found {train.translation_mm:g}"
             )
         if self.explained and model.architecture != "vit":
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
@@ -205,11 +266,13 @@ class Study(Section):
                 f"a score is shared out among sequences by every set of them, 2^{len(self.channels)} for {len(self.channels)} "
                 f"channels; at most {MOST_SHARED} with maps: name fewer, or set explain.patients and explain.scored to 0"
             )
-        if train.batch % train.devices:
-            raise ValueError(f"train.batch {train.batch} cannot be shared out evenly among train.devices {train.devices}")
-        if self.pretrain.method != "none" and self.pretrain.batch % train.devices:
+        if train.batch_size % train.devices:
             raise ValueError(
-                f"pretrain.batch {self.pretrain.batch} cannot be shared out evenly among train.devices {train.devices}"
+                f"train.batch_size {train.batch_size} cannot be shared out evenly among train.devices {train.devices}"
+            )
+        if self.pretrain.method != "none" and self.pretrain.batch_size % train.devices:
+            raise ValueError(
+                f"pretrain.batch_size {self.pretrain.batch_size} cannot be shared out evenly among train.devices {train.devices}"
             )
         return self
 
@@ -232,7 +295,7 @@ class Study(Section):
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
         if plain["model"]["depth"] == 0:
             plain["model"] |= {"weights": None} | comparator.model
-            plain["train"] |= {"guide_attention": 0.0} | comparator.train
+            plain["train"] |= {"mask_supervision_attention": 0.0} | comparator.train
         if str(plain["model"]["weights"]) != str(self.model.weights):  # the study's licence is of its own file
             plain["model"]["weights_licence"] = comparator.model.get("weights_licence")
         return Study.model_validate(plain | {"explain": {"patients": 0, "scored": 0}})

@@ -7,14 +7,10 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, model_validator
 
-from mri_vit.settings.recipe import CONTROLS, SLICES, Control, Section
-from mri_vit.settings.sequences import CHANNELS, REFERENCE
+from mri_vit.settings.recipe import CHANNELS, CONTROLS, REFERENCE, SLICES, Control, Section
 
-GRID_CENTRE_MM = (
-    0.0,
-    -17.0,
-    5.0,
-)  # middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric
+# Middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric.
+GRID_CENTRE_MM = (0.0, -17.0, 5.0)
 MAX_PLACES = 32768  # a place is stored as int16
 
 
@@ -68,11 +64,11 @@ class Prepare(Section):
         exclude_if=lambda words: not words,  # who was prepared without it stays prepared
         description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
     )
-    around_tumour_mm: float | None = Field(
+    tumour_crop_margin_mm: float | None = Field(
         default=None,
         ge=0,
         exclude_if=lambda margin: margin is None,  # who was prepared without it stays prepared
-        description="How far around the tumour scans are kept, mm; unset is everywhere.",
+        description="Voxels further from the tumour are set to 0, mm; unset keeps all.",
     )
     reference: str = Field(
         default=REFERENCE, description="Sequence to which others are aligned; masks and maps lie in its space."
@@ -160,8 +156,8 @@ class Report(Section):
     subgroups: tuple[str, ...] = Field(
         default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
     )
-    planted: dict[str, Literal["better", "chance"]] = Field(
-        default={}, description="Verdict to expect by endpoint, of a made-up cohort."
+    expected_verdicts: dict[str, Literal["better", "chance"]] = Field(
+        default={}, description="Expected verdict by endpoint, of a simulated cohort."
     )
 
 

@@ -17,8 +17,8 @@ from mri_vit.data.nifti import SYNTHETIC
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.processes import CONTEXT, end_with_parent
-from mri_vit.settings.demo import PATIENT
+from mri_vit.run.jobs import CONTEXT, end_with_parent
+from mri_vit.settings.file import DEMO_PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import ENHANCEMENT, RIM_MM, TISSUE, Case, Person, anatomy, scan
 
@@ -45,7 +45,7 @@ different grids, spacings and axis orders. **No real person is in it.** What is 
 
 MGMT can also be told by 36 statistics of brightness (the control `intensity`) and survival by the tumour's volume (the control
 `volume`), so nobody should praise a network for these. The template's halves are mirror images, so that nothing but the place
-tells `tertp`: it is for a network to find, one that is not trained on mirrored patients (`train.mirror = false`). Where a network
+tells `tertp`: it is for a network to find, one that is not trained on flipped patients (`train.flip_lr = false`). Where a network
 makes next to no mistake there, the report warns that this is too good to be believed unchecked, as it would of a real label.
 Oedema reaches 1.3 or 1.9 tumour radii, which tells nothing; site and sex tell nothing.
 {missing:.0%} of each label are missing at random{nobody}. T2 was "taken" after a small movement of the head that its header
@@ -128,7 +128,7 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
     sex, site = rng.choice(["F", "M"], n, p=[0.4, 0.6]), rng.choice(["A", "B", "C"], n)
     return [
         Case(
-            id=f"{PATIENT}{i + 1:03d}",
+            id=f"{DEMO_PATIENT}{i + 1:03d}",
             age=int(age[i]),
             sex=str(sex[i]),
             site=str(site[i]),

@@ -165,7 +165,7 @@ def state_bytes(study: Study) -> int:
 def less_memory(study: Study) -> str:
     """Settings with which the same network learns in less memory."""
     settings, model = study.train, study.model
-    smaller = [f"a train.batch below {settings.batch}"] if settings.batch > 1 else []
+    smaller = [f"a train.batch_size below {settings.batch_size}"] if settings.batch_size > 1 else []
     if model.architecture == "vit":
         smaller += [f"a train.token_budget below {settings.token_budget}" if settings.token_budget else "a train.token_budget"]
         smaller += ['model.tokens = "foreground"'] if model.tokens != "foreground" else []

@@ -71,14 +71,14 @@ class Feed:
         for (turn, one), (batch,) in self.store.each((asked, (self.share(asked[1]),)) for asked in drawn):
             own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
             if mix is None:
-                tumour = self.masks(one).to(self.device) if self.study.train.guided else None
+                tumour = self.masks(one).to(self.device) if self.study.train.uses_tumour_masks else None
                 yield Given(batch, self._unmirrored(self._labels(own), one), tumour=tumour)
             else:
                 yield Given(batch, self._labels(own), self._labels(own[mix.partner]), mix.share)
 
     def draw(self, turn: Turn) -> Draw:
         """The tokens of a turn, augmented and, with mixup, mixed with a partner's."""
-        kept = self.masks.holds if self.study.train.guide_tokens else None
+        kept = self.masks.holds if self.study.train.tumour_tokens_first else None
         drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed, kept)
         mix = self._mixing(turn, drawn.place.shape[1])
         return drawn if mix is None else draw.mixed(drawn, mix)
@@ -99,7 +99,7 @@ class Feed:
 
     def _unmirrored(self, labels: Labels, drawn: Draw) -> Labels:
         """Labels of a draw; those that may hang on the side are missing of mirrored patients."""
-        sided = [name for name in labels if name in self.study.train.sided]
+        sided = [name for name in labels if name in self.study.train.laterality_endpoints]
         if not sided:
             return labels
         mirrored = sent(drawn.mirrored[:, :1], self.device)  # the first token's: without mixup a patient is mirrored whole

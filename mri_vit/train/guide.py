@@ -40,10 +40,12 @@ def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study)
     """Raise UsageError for a network that no mask can teach, and where nobody has a mask or will get one when prepared."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
-        raise UsageError(f"train.guide_… teaches tokens, or the voxels of a last convolutional map: {architecture} has neither")
+        raise UsageError(
+            f"train.mask_supervision_… needs tokens, or the voxels of a last convolutional map: {architecture} has neither"
+        )
     if not study.prepare.tumour_command and not any(patient.tumour_mask for patient in patients):
         raise UsageError(
-            f"train.guide_… learns from tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
+            f"train.mask_supervision_… needs tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
             " table's column tumour_mask, give prepare.tumour_command, or leave those keys out"
         )
 
@@ -57,7 +59,9 @@ class Masks:
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:
         if not any(patient.tumour_mask for patient in patients):
-            raise UsageError(f"train.guide_… learns from tumour masks, and none of {len(patients)} training patients has one")
+            raise UsageError(
+                f"train.mask_supervision_… needs tumour masks, and none of {len(patients)} training patients has one"
+            )
         places, rows, held = [], [], []
         self.holds: list[Bool[np.ndarray, " f"]] = []  # by patient, which stored places have tumour
         for patient in patients:
@@ -114,7 +118,7 @@ class Guided(nn.Module):
         self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
-        encoded = train.guide_encoded and isinstance(network.encoder, Encoder)
+        encoded = train.mask_supervision_token_labels and isinstance(network.encoder, Encoder)
         self.encoded = nn.ModuleDict({h.endpoint.name: nn.Linear(width, h.width) for h in network.heads} if encoded else {})
         for linear in (self.share, *self.told.values(), *self.encoded.values()):
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
@@ -135,15 +139,15 @@ class Guided(nn.Module):
         seen, settings = see(self.network, patches, place, share), self.settings
         outs = {name: linear(seen.readout) for name, linear in self.network.head.items()}
         regions = self.norm(seen.regions)
-        loss = settings.guide_share * share_loss(self.share(regions)[..., 0], seen.share)
-        if settings.guide_labels:
-            loss = loss + settings.guide_labels * self._of_labels(self.told, regions, seen.share, labels)
-        if settings.guide_encoded and seen.encoded is not None:
-            loss = loss + settings.guide_encoded * self._of_labels(
+        loss = settings.mask_supervision_fraction * share_loss(self.share(regions)[..., 0], seen.share)
+        if settings.mask_supervision_patch_labels:
+            loss = loss + settings.mask_supervision_patch_labels * self._of_labels(self.told, regions, seen.share, labels)
+        if settings.mask_supervision_token_labels and seen.encoded is not None:
+            loss = loss + settings.mask_supervision_token_labels * self._of_labels(
                 self.encoded, self.norm_encoded(seen.encoded), seen.share, labels
             )
-        if settings.guide_attention and seen.attention is not None:
-            loss = loss + settings.guide_attention * attention_loss(seen.attention, seen.share)
+        if settings.mask_supervision_attention and seen.attention is not None:
+            loss = loss + settings.mask_supervision_attention * attention_loss(seen.attention, seen.share)
         return outs, loss
 
     def _of_labels(

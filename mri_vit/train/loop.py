@@ -65,7 +65,7 @@ def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
         {"params": parameters, "weight_decay": decay, "share": of, "head": head}
         for (of, head, decay), parameters in groups.items()
     ]
-    return torch.optim.AdamW(listed, lr=study.train.rate, betas=study.train.betas, fused=FUSED)
+    return torch.optim.AdamW(listed, lr=study.train.learning_rate, betas=study.train.betas, fused=FUSED)
 
 
 def even_optimiser(parameters: Sequence[nn.Parameter], study: Study) -> torch.optim.AdamW:
@@ -75,17 +75,17 @@ def even_optimiser(parameters: Sequence[nn.Parameter], study: Study) -> torch.op
         {"params": [p for p in parameters if p.ndim not in DECAYED], "weight_decay": 0.0},
     ]
     groups = [group | {"share": 1.0, "head": False} for group in listed]
-    return torch.optim.AdamW(groups, lr=study.pretrain.rate, betas=study.train.betas, fused=FUSED)
+    return torch.optim.AdamW(groups, lr=study.pretrain.learning_rate, betas=study.train.betas, fused=FUSED)
 
 
 def share(name: str, depth: int, study: Study) -> float:
     """A parameter's share of the learning rate: `layer_decay` to the number of blocks behind it, as in Bao et al. 2022
     (arXiv:2106.08254) with the embedding before the first block and the heads behind the last; for the patch embedding times
-    `embedding_rate` (`patch_embed_lr_mult` of DINOv2's code, Oquab et al. 2023, arXiv:2304.07193).
+    `embedding_lr_factor` (`patch_embed_lr_mult` of DINOv2's code, Oquab et al. 2023, arXiv:2304.07193).
     """
     settings = study.train
     if name.startswith(EMBEDDING):
-        of = settings.embedding_rate if name.startswith(EMBEDDING[0]) else 1.0
+        of = settings.embedding_lr_factor if name.startswith(EMBEDDING[0]) else 1.0
         return of * settings.layer_decay ** (depth + 1)
     if name.startswith(BLOCKS):
         return settings.layer_decay ** (depth - int(name.split(".")[2]))
@@ -242,7 +242,7 @@ class Sums:
         """The mean loss since the last reading. Raises BadNumbers when a loss or a gradient was not finite."""
         loss, bad_losses, bad_gradients, count = self._since.tolist()
         self._since.zero_()
-        remedy = f"in epoch {epoch}; try a {schedule.section}.rate below {schedule.rates.peak}"
+        remedy = f"in epoch {epoch}; try a {schedule.section}.learning_rate below {schedule.rates.peak}"
         if bad_gradients > bad_losses:  # the gradient was the first: the loss followed in the next step
             raise BadNumbers(f'{schedule.place}: a gradient became infinite {remedy}, or train.precision "32-true"')
         if bad_losses:

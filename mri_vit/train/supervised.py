@@ -70,7 +70,7 @@ def settle(net: Network, feed: Feed) -> None:
     net.train()
     some = min(len(feed.ids), SETTLED)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
-        for turn in settling_turns(len(feed.ids), some, feed.study.train.batch):
+        for turn in settling_turns(len(feed.ids), some, feed.study.train.batch_size):
             given = feed.store.take(training_draw(turn, feed.ids, feed.store.place, feed.study, feed.seed))
             net(given.patches, given.place)
 
@@ -102,12 +102,12 @@ def _evaluated(
     """
     settle(net, train)
     settings = train.study.train
-    now = losses(net, batch_outputs(net, tune, settings.batch), tune.labels)
+    now = losses(net, batch_outputs(net, tune, settings.batch_size), tune.labels)
     for name, loss in now.items():
         if not torch.isfinite(loss):
             raise BadNumbers(
-                f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a train.rate below"
-                f" {settings.rate}"
+                f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a "
+                f"train.learning_rate below {settings.learning_rate}"
             )
     return shares(now, start)
 
@@ -160,7 +160,7 @@ def fit_on(
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
-    learner = Guided(plain, settings) if settings.guided else plain
+    learner = Guided(plain, settings) if settings.uses_tumour_masks else plain
     net, adamw = fabric.setup(learner, optimiser(learner, study))
     best = copy.deepcopy(plain)
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
@@ -168,12 +168,12 @@ def fit_on(
     judged: Network = average.module if average else plain  # type: ignore[assignment]
     feed = Feed(train, study, fabric.device, seed, partial(part, fabric=fabric))
     tuning = Feed(tune, study, fabric.device, seed)
-    start = losses(plain, batch_outputs(net, tuning, settings.batch), tuning.labels)
+    start = losses(plain, batch_outputs(net, tuning, settings.batch_size), tuning.labels)
     state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), folder / files.STATE
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
     plan = schedule(len(train), study, folder, seed)
-    loss = guided_objective(plain, net, fabric) if settings.guided else objective(plain, net, gathering(fabric))
+    loss = guided_objective(plain, net, fabric) if settings.uses_tumour_masks else objective(plain, net, gathering(fabric))
     for step in steps(feed, loss, Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
@@ -181,7 +181,7 @@ def fit_on(
             fabric.log_dict({"train/loss": step.loss, "train/rate": step.rate}, step=step.number)
         if step.mean_loss is None:
             continue
-        if state.epoch % settings.tune_every == 0 or state.epoch == settings.epochs:
+        if state.epoch % settings.val_every == 0 or state.epoch == settings.epochs:
             tuned = fabric.broadcast(_evaluated(judged, feed, tuning, start, folder, state))  # so that all stop together
             fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
             if state.better(step.mean_loss, tuned):
@@ -224,9 +224,11 @@ def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objectiv
 def schedule(patients: int, study: Study, folder: Path, seed: int) -> Schedule:
     """The schedule of `fit` for that many patients."""
     settings = study.train
-    rates = Rates(settings.rate, settings.warmup, settings.frozen)
+    rates = Rates(settings.learning_rate, settings.warmup, settings.freeze_fraction)
     patience = float(settings.patience)
-    return Schedule(patients, settings.batch, settings.epochs, seed, rates, settings.clip, "train", folder, patience)
+    return Schedule(
+        patients, settings.batch_size, settings.epochs, seed, rates, settings.grad_clip_norm, "train", folder, patience
+    )
 
 
 def untrained(train: Sequence[Patient], study: Study, seed: int, encode: Encode = encoder) -> Network:

@@ -134,10 +134,10 @@ def batch_before(patients: Sequence[Patient], study: Study, generator: torch.Gen
     loaded = [tokens.load(token_file(study, patient)) for patient in patients]
     parts = []
     for prepared in loaded:
-        flip = study.train.mirror and torch.rand((), generator=generator) < 0.5
+        flip = study.train.flip_lr and torch.rand((), generator=generator) < 0.5
         parts.append(drawn_before(mirror_before(prepared) if flip else prepared, BUDGET, generator))
     patches, place = (torch.cat(part) for part in zip(*parts, strict=True))
-    return augmented_before(patches, study.train.intensity, generator), place
+    return augmented_before(patches, study.train.intensity_jitter, generator), place
 
 
 def mirror_before(prepared: Tokens) -> Tokens:

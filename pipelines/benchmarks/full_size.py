@@ -21,8 +21,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study, Train
 from mri_vit.train.supervised import fit
 
 LIMIT_GB = 6.0  # what an ordinary machine has free
@@ -74,7 +73,7 @@ def main(folders: list[Path]) -> None:
         study = Study(
             name="full-size", cohort=output / "none.csv", prepared=output / "prepared", output=output / "run",
             model=Model(size="B", tokens="foreground", weights=checkpoint),
-            train=Train(epochs=2, batch=2, warmup=0, threads=1),  # a step is an epoch, so that each step's loss is told
+            train=Train(epochs=2, batch_size=2, warmup=0, threads=1),  # a step is an epoch, so that each step's loss is told
             endpoints=(Endpoint(name="mgmt", kind="binary"),),
         )  # fmt: skip
         write_random_2d(checkpoint, study.model, study.grid.patch)
@@ -97,7 +96,7 @@ def main(folders: list[Path]) -> None:
         print(f"no weight of the last block went further than {far:.5f} from the 2D one")
     training, preparing = peak_gb(resource.RUSAGE_SELF), peak_gb(resource.RUSAGE_CHILDREN)
     print(f"peak resident memory {training:.2f} GB (limit {LIMIT_GB}), {preparing:.2f} GB while preparing")
-    if far > 2 * 2 * study.train.rate:  # AdamW goes about one rate a step; there were two, and twice that is room
+    if far > 2 * 2 * study.train.learning_rate:  # AdamW goes about one rate a step; there were two, and twice that is room
         sys.exit("the network did not start from the 2D weights")
     if max(training, preparing) > LIMIT_GB:
         sys.exit(f"more memory than {LIMIT_GB} GB was needed")

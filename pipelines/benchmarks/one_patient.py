@@ -22,8 +22,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.run import files
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study
 
 
 def main(folder: Path, output: Path) -> None:

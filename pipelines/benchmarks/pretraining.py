@@ -86,7 +86,7 @@ def masked(study: Study, patients: Sequence[Patient]) -> Run:
     write(study, patients)
     torch.manual_seed(0)
     net = MaskedAutoencoder(untrained_encoder(study), study).to(DEVICE).train()
-    adamw = torch.optim.AdamW(net.learned(), lr=study.pretrain.rate, betas=study.train.betas)
+    adamw = torch.optim.AdamW(net.learned(), lr=study.pretrain.learning_rate, betas=study.train.betas)
     held = store([token_file(study, patient) for patient in patients], DEVICE)
 
     def loss() -> Tensor:
@@ -105,7 +105,7 @@ def stepped(net: nn.Module, adamw: torch.optim.Optimizer, loss: Callable[[], Ten
     """Batch, forward, backward, clipping and AdamW's step."""
     adamw.zero_grad()
     loss().backward()
-    nn.utils.clip_grad_norm_(net.parameters(), study.train.clip)
+    nn.utils.clip_grad_norm_(net.parameters(), study.train.grad_clip_norm)
     adamw.step()
 
 

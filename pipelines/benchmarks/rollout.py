@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from benchmarks.inputs import DEVICE, FOREGROUND, GRID, autocast, patient
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.encoder import Encoder
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
 from mri_vit.settings.recipe import SIZES
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Groups = dict[str, dict[str, Callable[[], Callable[[], Any]]]]  # what is timed, by group and name, once built
 

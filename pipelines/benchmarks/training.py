@@ -19,8 +19,7 @@ import torch
 from benchmarks.inputs import DEVICE, FOREGROUND, GRID, everybody
 from benchmarks.pretraining import write
 from mri_vit.model.network import Network, flops
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
 from mri_vit.train.checkpoint import State
 from mri_vit.train.devices import one_device
 from mri_vit.train.feed import Feed
@@ -63,7 +62,7 @@ def study_of(folder: Path, size: str, tokens: int) -> Study:
     return Study(
         name="bench", cohort=folder / "none.csv", prepared=folder / "prepared", output=folder / "run",
         model=Model(size=size, tokens="foreground" if tokens == FOREGROUND else "all"),  # type: ignore[arg-type]
-        train=Train(batch=patients_of(tokens), epochs=10**6, threads=torch.get_num_threads()), endpoints=DEFAULT_ENDPOINTS,
+        train=Train(batch_size=patients_of(tokens), epochs=10**6, threads=torch.get_num_threads()), endpoints=DEFAULT_ENDPOINTS,
     )  # fmt: skip
 
 

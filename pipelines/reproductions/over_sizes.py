@@ -13,7 +13,7 @@ from mri_vit.run import files
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
-OF_LENGTH = ("epochs", "tune_every")  # keys of [train] that are counted in passes over the patients
+OF_LENGTH = ("epochs", "val_every")  # keys of [train] that are counted in passes over the patients
 
 
 def as_long(study: Study, more: int) -> Study:
@@ -52,10 +52,13 @@ def recipe(name: str, of: Study) -> str:
             "mae": f'MAE (target "{first.target}", decoder_reads "{first.decoder_reads}")',
             "dino": f"DINO (2 global and {first.local_crops} local crops)",
         }
-        before = f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch}, rate {first.rate:g}; then "
-    may_stop = train.patience * train.tune_every < train.epochs
+        before = (
+            f"{how[first.method]}, {first.epochs} epochs in batches of {first.batch_size}, rate {first.learning_rate:g}; then "
+        )
+    may_stop = train.patience * train.val_every < train.epochs
     stops = f", ended early after {train.patience} evaluations without a better one" if may_stop else ""
-    return f"{name}: {before}{train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}{stops}."
+    after = f"{train.epochs} epochs in batches of {train.batch_size}, learning rate at most {train.learning_rate:g}{stops}"
+    return f"{name}: {before}{after}."
 
 
 def recipes(study: Study, names: dict[str, str], own: str) -> list[str]:

@@ -10,10 +10,9 @@ from rich.console import Console
 
 from mri_vit.cli import file_verbs
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import keys
+from mri_vit.settings.file import keys
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 
 def shown(*names: str, width: int = 80) -> list[str]:
@@ -72,6 +71,7 @@ def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
         ("epcohs", r"unknown key epcohs; did you mean train\.epochs or pretrain\.epochs\?"),
         ("slrum", r"unknown key slrum; did you mean slurm\?"),
         ("train.epoch", r"unknown key train\.epoch; did you mean train\.epochs\?"),
+        ("train.rate", r"unknown key train\.rate: it is now train\.learning_rate"),
         (".", r"unknown key \.; `mri-vit settings` lists all"),
         ("zzz", "unknown key zzz; `mri-vit settings` lists all"),
     ],

@@ -37,14 +37,14 @@ output = "run"
 grid = { edge = 32, spacing_mm = 7.0, patch = 8 }
 prepare = { bias = false }
 model = { dim = 16, depth = 2, heads = 2, mlp = 32, tokens = "foreground" }
-train = { folds = 3, epochs = 3, batch = 4, token_budget = 16, threads = 1 }
+train = { folds = 3, epochs = 3, batch_size = 4, token_budget = 16, threads = 1 }
 explain = { patients = 4, scored = 4 }
 executor = { bundle = 4 }
 slurm = { memory_gb = 2, time = 60, partition = "low" }
 comparators = [{ name = "resnet10", model = { architecture = "resnet10" } }]
 endpoints = [{ name = "mgmt", kind = "binary" }, { name = "os", kind = "survival", time = "os_days", event = "os_event" }]
 """
-LONG = ("--train.epochs", "10000", "--train.patience", "10000", "--train.tune_every", "100", "--controls.models", '["volume"]')
+LONG = ("--train.epochs", "10000", "--train.patience", "10000", "--train.val_every", "100", "--controls.models", '["volume"]')
 NEVER_S = 900.0  # within which whatever is waited for has happened
 
 

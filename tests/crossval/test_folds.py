@@ -16,8 +16,7 @@ from made.examples import examples
 from mri_vit.crossval import folds
 from mri_vit.data.cohort import Patient, visit_id
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Train
+from mri_vit.settings.schema import Endpoint, Train
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

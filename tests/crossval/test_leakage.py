@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import rankdata
 
 from mri_vit.crossval.leakage import suspicious
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 MGMT, PTEN, _, OS = DEFAULT_ENDPOINTS
 

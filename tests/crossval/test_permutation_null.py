@@ -20,8 +20,7 @@ from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import Tabular
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study, Train
+from mri_vit.settings.schema import Endpoint, Study, Train
 
 pytestmark = pytest.mark.long(12)
 

@@ -10,7 +10,7 @@ from mri_vit.crossval import power
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import within_fold
 from mri_vit.report.numbers import chance
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MARKER = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

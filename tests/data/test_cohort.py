@@ -10,8 +10,7 @@ import pytest
 from mri_vit.data import cohort
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
 MGMT = Endpoint(name="mgmt", kind="binary")

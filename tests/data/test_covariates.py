@@ -12,8 +12,7 @@ import pytest
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, read_by, told, withheld
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Controls
 
 MGMT, TERTP = (Endpoint(name=name, kind="binary") for name in ("mgmt", "tertp"))

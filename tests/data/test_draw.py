@@ -66,7 +66,7 @@ def test_a_patient_with_fewer_tokens_is_filled_up_with_none(tiny):
 
 def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off(tiny):
     plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
-    found = [draw.augmented(plain, changed(tiny, mirror=True), stream("m", i)) for i in range(400)]
+    found = [draw.augmented(plain, changed(tiny, flip_lr=True), stream("m", i)) for i in range(400)]
     assert all(one.mirrored.all() or not one.mirrored.any() for one in found)
     assert np.mean([one.mirrored.all() for one in found]) == pytest.approx(0.5, abs=5 * 0.5 / 20)
     side = tiny.grid.side
@@ -74,12 +74,12 @@ def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off
         i, rest = np.divmod(one.place, side * side)
         there = (side - 1 - i) * side * side + rest if one.mirrored.all() else one.place
         assert np.array_equal(there, plain.place)
-    assert not any(draw.augmented(plain, changed(tiny, mirror=False), stream("m", i)).mirrored.any() for i in range(50))
+    assert not any(draw.augmented(plain, changed(tiny, flip_lr=False), stream("m", i)).mirrored.any() for i in range(50))
 
 
 def test_gain_and_shift_are_one_for_each_scan_with_the_spread_of_the_setting(tiny):
     plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
-    found = [draw.augmented(plain, changed(tiny, intensity=0.2), stream("g", i)) for i in range(1000)]
+    found = [draw.augmented(plain, changed(tiny, intensity_jitter=0.2), stream("g", i)) for i in range(1000)]
     assert all((one.gain == one.gain[:, :1]).all() and (one.shift == one.shift[:, :1]).all() for one in found)
     gains, shifts = np.stack([one.gain[0, 0] for one in found]), np.stack([one.shift[0, 0] for one in found])
     for values, mean in ((gains, 1.0), (shifts, 0.0)):
@@ -99,7 +99,7 @@ def test_scans_are_emptied_whole_by_chance_and_never_all_of_a_patient(chance: fl
 
 def test_an_emptied_scan_has_neither_gain_nor_shift(tiny):
     plain = draw.plain(0, np.arange(40), PLACE.astype(np.int64), 4)
-    found = draw.augmented(plain, changed(tiny, modality_dropout=0.9, intensity=0.2), stream("e"))
+    found = draw.augmented(plain, changed(tiny, modality_dropout=0.9, intensity_jitter=0.2), stream("e"))
     emptied = found.gain[0, 0] == 0
     assert 0 < emptied.sum() < 4
     assert (found.shift[0, 0] == 0).tolist() == emptied.tolist()

@@ -64,7 +64,9 @@ def test_neighbours_are_the_places_beside_a_place():
 
 
 def test_moves_are_drawn_up_to_the_length_asked_for_and_change_nothing_else(tiny: Study):
-    off, on = (tiny.model_copy(update={"train": tiny.train.model_copy(update={"move_mm": length})}) for length in (0.0, 10.0))
+    off, on = (
+        tiny.model_copy(update={"train": tiny.train.model_copy(update={"translation_mm": length})}) for length in (0.0, 10.0)
+    )
     plain = draw.plain(0, np.arange(40), np.arange(40), 4)
     pairs = [[draw.augmented(plain, study, np.random.default_rng(seed)) for study in (off, on)] for seed in range(200)]
     assert all(np.array_equal(a.gain, b.gain) and np.array_equal(a.mirrored, b.mirrored) for a, b in pairs)
@@ -74,7 +76,10 @@ def test_moves_are_drawn_up_to_the_length_asked_for_and_change_nothing_else(tiny
 
 
 def test_a_length_that_is_a_whole_number_of_voxels_but_for_rounding_is_that_many(tiny: Study):
-    of = {"train": tiny.train.model_copy(update={"move_mm": 0.3}), "grid": tiny.grid.model_copy(update={"spacing_mm": 0.1})}
+    of = {
+        "train": tiny.train.model_copy(update={"translation_mm": 0.3}),
+        "grid": tiny.grid.model_copy(update={"spacing_mm": 0.1}),
+    }
     plain, study = draw.plain(0, np.arange(40), np.arange(40), 4), tiny.model_copy(update=of)
     moves = [int(draw.augmented(plain, study, np.random.default_rng(seed)).moved[0, 0, 0]) for seed in range(100)]
     assert (min(moves), max(moves)) == (-3, 3)

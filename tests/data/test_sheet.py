@@ -15,9 +15,9 @@ import openpyxl
 import pandas as pd
 import pytest
 
-from mri_vit.data import cohort, frozen, predictions, sheet
+from mri_vit.data import cohort, predictions, run_cohort, sheet
 from mri_vit.errors import UsageError
-from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.patient import excluded_table
 from mri_vit.qc import check
 from mri_vit.qc.check import Decision
 from mri_vit.report.pages import csv_tables
@@ -206,8 +206,8 @@ def test_every_table_of_a_run_keeps_text_from_being_a_formula(tmp_path: Path):
     patient = cohort.Patient("a", {"t1": None}, {"mgmt": 1.0}, {"ihc": evil, "change": "-1.5"}, session="-1")
     of_session = pd.DataFrame([{"patient": "a", "session": "-b", "score": -1.5}])
     written = [
-        frozen.table([patient], tmp_path),
-        preparing.table([{"patient": "a", "file": evil, "reason": evil}]),
+        run_cohort.table([patient], tmp_path),
+        excluded_table([{"patient": "a", "file": evil, "reason": evil}]),
         check.dump_decisions([Decision("a", True, evil, evil)]),
         predictions.dumps(of_session),
         csv_tables.to_csv(pd.DataFrame([{"patient": "a", "reason": evil, "score": -1.5}])).encode(),
@@ -219,9 +219,9 @@ def test_every_table_of_a_run_keeps_text_from_being_a_formula(tmp_path: Path):
     (tmp_path / "cohort.csv").write_bytes(written[0])
     (again,) = cohort.read(tmp_path / "cohort.csv", (), needed=(), channels=("t1",))
     assert again.clinical["ihc"] == evil  # so that a category is the same in a run and in the table that it was made from
-    assert frozen.is_frozen([patient], tmp_path)
+    assert run_cohort.is_frozen([patient], tmp_path)
     (tmp_path / "cohort.csv").write_bytes(written[0].replace(b"'-", b"-"))  # as runs of earlier versions have it
-    assert frozen.is_frozen([patient], tmp_path)
+    assert run_cohort.is_frozen([patient], tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.data.spellings import alike, counterparts, elsewhere, hint, spellings, unambiguous
+from mri_vit.data.columns import alike, counterparts, elsewhere, hint, id_spellings, unambiguous
 
 PAIRS = [
     ("12", "00012"),
@@ -29,7 +29,7 @@ def test_ids_that_differ_only_in_form_are_joined(name: str, other: str):
 
 @pytest.mark.parametrize(("name", "other"), PAIRS)
 def test_an_id_is_among_the_spellings_of_its_counterpart(name: str, other: str):
-    assert other in spellings(name)
+    assert other in id_spellings(name)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from mri_vit.data import nifti, synthetic
+from mri_vit.data import nifti, run_cohort
 from mri_vit.data.cohort import Patient, read
 from mri_vit.data.volume import read as read_volume
 from mri_vit.data.volume import write
@@ -60,18 +60,21 @@ def run_of(folder: Path, notes: dict[str, str] | None, ids: list[str], hashed: b
 
 def test_a_made_up_scan_is_known_whatever_it_is_called_and_one_saved_by_another_program_is_real(scans, tmp_path):
     made_up = moved(scans, tmp_path / "a")
-    assert synthetic.real([made_up]) == []
+    assert run_cohort.real_patients([made_up]) == []
     assert nifti.SYNTHETIC in read_volume(file_of(made_up, "t1")).notes
     real = saved_elsewhere(made_up, tmp_path / "b")
-    assert synthetic.real([made_up, real]) == [real]
+    assert run_cohort.real_patients([made_up, real]) == [real]
     mixed = Patient("mixed", made_up.scans | {"t2": real.scans["t2"]}, {}, {})
-    assert synthetic.real([mixed]) == [mixed]
+    assert run_cohort.real_patients([mixed]) == [mixed]
 
 
 def test_who_has_no_readable_scan_is_left_to_whoever_prepares_them(tmp_path):
     (tmp_path / "bad.nii.gz").write_bytes(b"nothing")
     assert (
-        synthetic.real([Patient("a", {"t1": tmp_path / "bad.nii.gz", "t2": tmp_path / "gone.nii", "flair": None}, {}, {})]) == []
+        run_cohort.real_patients(
+            [Patient("a", {"t1": tmp_path / "bad.nii.gz", "t2": tmp_path / "gone.nii", "flair": None}, {}, {})]
+        )
+        == []
     )
 
 
@@ -81,10 +84,12 @@ def test_a_scan_that_is_written_without_a_mark_has_no_text_in_its_header(scans, 
 
 
 def test_a_run_says_of_itself_that_it_is_synthetic_and_an_older_one_by_its_ids(tmp_path):
-    assert synthetic.of_run(run_of(tmp_path / "a", {"synthetic": "5 of 5 patients are synthetic"}, ["x"])).startswith("5 of 5")
-    assert synthetic.of_run(run_of(tmp_path / "b", {}, ["demo-001", "demo-002"])) == ""  # a hospital may call them so
-    assert synthetic.of_run(run_of(tmp_path / "c", {}, ["demo-001", "demo-002"], hashed=False)).startswith("2 of 2")
-    assert synthetic.of_run(run_of(tmp_path / "d", None, ["demo-001", "P2"], hashed=False)) == ""
+    assert run_cohort.synthetic_clause(run_of(tmp_path / "a", {"synthetic": "5 of 5 patients are synthetic"}, ["x"])).startswith(
+        "5 of 5"
+    )
+    assert run_cohort.synthetic_clause(run_of(tmp_path / "b", {}, ["demo-001", "demo-002"])) == ""  # a hospital may call them so
+    assert run_cohort.synthetic_clause(run_of(tmp_path / "c", {}, ["demo-001", "demo-002"], hashed=False)).startswith("2 of 2")
+    assert run_cohort.synthetic_clause(run_of(tmp_path / "d", None, ["demo-001", "P2"], hashed=False)) == ""
 
 
 def test_real_patients_are_refused_to_a_synthetic_run_unless_that_is_asked_for(scans, tmp_path):
@@ -95,20 +100,20 @@ def test_real_patients_are_refused_to_a_synthetic_run_unless_that_is_asked_for(s
         for name, notes in (("m", {"synthetic": "1 of 1 patients are synthetic"}), ("r", {}))
     )
     with pytest.raises(UsageError, match=r"1 of 1 patients are synthetic.*1 of the 2 patients here are real \(real\).*--allow"):
-        synthetic.refuse_real(of_made_up, [made_up, real], False, "--allow-synthetic")
-    assert synthetic.refuse_real(of_made_up, [made_up, real], True, "--allow-synthetic") == [real]
-    assert synthetic.refuse_real(of_made_up, [made_up], False, "--allow-synthetic") == []
-    assert synthetic.refuse_real(of_real, [made_up, real], False, "--allow-synthetic") == []
+        run_cohort.refuse_real(of_made_up, [made_up, real], False, "--allow-synthetic")
+    assert run_cohort.refuse_real(of_made_up, [made_up, real], True, "--allow-synthetic") == [real]
+    assert run_cohort.refuse_real(of_made_up, [made_up], False, "--allow-synthetic") == []
+    assert run_cohort.refuse_real(of_real, [made_up, real], False, "--allow-synthetic") == []
 
 
 def test_a_study_notes_its_marked_patients_and_all_where_its_words_or_ids_say_so(tiny: Study):
     patients = read(tiny.cohort, tiny.endpoints)
-    assert synthetic.note(patients, tiny) == {}
+    assert run_cohort.synthetic_note(patients, tiny) == {}
     step = {"step": "read", "scans": {"t1": {"notes": [nifti.SYNTHETIC]}}}
     (tiny.prepared / "p03" / "patient.json").write_text(json.dumps({"steps": [step]}))
-    assert synthetic.note(patients, tiny) == {"synthetic": "1 of 24 patients are synthetic"}
+    assert run_cohort.synthetic_note(patients, tiny) == {"synthetic": "1 of 24 patients are synthetic"}
     renamed = [replace(patient, id=f"demo-{patient.id}") for patient in patients]  # saved again, without a mark
-    assert synthetic.note(renamed, tiny) == {"synthetic": "24 of 24 patients are synthetic"}
-    assert synthetic.note([*renamed[1:], patients[0]], tiny) == {}
+    assert run_cohort.synthetic_note(renamed, tiny) == {"synthetic": "24 of 24 patients are synthetic"}
+    assert run_cohort.synthetic_note([*renamed[1:], patients[0]], tiny) == {}
     planted = tiny.model_copy(update={"report": tiny.report.model_copy(update={"planted": {"mgmt": "better"}})})
-    assert synthetic.note(patients, planted) == {"synthetic": "24 of 24 patients are synthetic"}
+    assert run_cohort.synthetic_note(patients, planted) == {"synthetic": "24 of 24 patients are synthetic"}

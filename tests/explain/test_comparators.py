@@ -21,7 +21,7 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UsageError
-from mri_vit.explain import map_jobs, sanity
+from mri_vit.explain import faithfulness, map_jobs
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.explain.methods.patient_maps import PatientMaps
@@ -31,9 +31,8 @@ from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.run import files, integrity
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Architecture
-from mri_vit.settings.schema import CHANNELS, Comparator, Model, Study
+from mri_vit.settings.schema import CHANNELS, Comparator, Endpoint, Model, Study
 from mri_vit.settings.sections import Explain, Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -289,10 +288,10 @@ def test_a_vision_transformer_among_the_comparators_is_explained_as_the_study_as
 @pytest.mark.parametrize("architecture", ["resnet10", "efficientnet_b0", "hybrid_resnet10"])
 def test_the_halves_of_a_network_of_volumes_hold_every_weight_once(architecture: Architecture):
     net = Network(Model(architecture=architecture, dim=16, depth=1, heads=2, mlp=16), GRID, [Head(MGMT, "binary")]).eval()
-    found = sanity.stages(net)
+    found = faithfulness.stages(net)
     assert list(found) == ["heads", "the half before", "the first half"]
     assert sorted(name for names in found.values() for name in names) == sorted(net.state_dict())
-    *_, last = sanity.cascade(net, sanity.randomised(net, np.random.default_rng(0))).values()
+    *_, last = faithfulness.cascade(net, faithfulness.randomised(net, np.random.default_rng(0))).values()
     patches, place = torch.randn(1, 200, 256), torch.randperm(GRID.places)[None, :200]
     with torch.no_grad():
         assert last(patches, place)["mgmt"].isfinite().all()

@@ -21,9 +21,8 @@ from mri_vit.explain.faithfulness import FRACTIONS, by_simulation, curves, energ
 from mri_vit.model.heads import Head, direction, evidence
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Pool
-from mri_vit.settings.schema import Model
+from mri_vit.settings.schema import Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places

@@ -16,7 +16,7 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.data.volume import Volume, write
-from mri_vit.explain import map_scores, sanity
+from mri_vit.explain import faithfulness, map_scores
 from mri_vit.explain.faithfulness import energy, hit
 from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
@@ -24,8 +24,7 @@ from mri_vit.explain.methods.patient_maps import relevances
 from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.schema import Endpoint, Model, Study
 from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
@@ -60,7 +59,7 @@ def network(seed: int = 0, depth: int = 3, endpoints: tuple[Endpoint, ...] = (MG
 
 def test_networks_that_are_asked_for_fewer_endpoints_have_references_of_these_alone():
     nets = [with_heads(network(seed), ["mgmt"]) for seed in (0, 1)]
-    found = sanity.reference_networks(nets, 0, with_heads(network(2), ["mgmt"]), 0)
+    found = faithfulness.reference_networks(nets, 0, with_heads(network(2), ["mgmt"]), 0)
     for net in (*found.folds, *found.randomised, *found.cascade.values()):
         assert [head.endpoint.name for head in net.heads] == list(net.head) == ["mgmt"]
 
@@ -68,7 +67,7 @@ def test_networks_that_are_asked_for_fewer_endpoints_have_references_of_these_al
 def test_a_randomised_network_keeps_every_tensors_values_and_not_their_places():
     net = network()
     before = {name: weights.clone() for name, weights in net.state_dict().items()}
-    random = sanity.randomised(net, np.random.default_rng(0)).state_dict()
+    random = faithfulness.randomised(net, np.random.default_rng(0)).state_dict()
     assert list(random) == list(before)
     for name, weights in random.items():
         assert weights.shape == before[name].shape
@@ -80,13 +79,13 @@ def test_a_randomised_network_keeps_every_tensors_values_and_not_their_places():
 
 def test_two_randomised_networks_differ_and_the_same_seed_gives_the_same():
     net = network()
-    first, again, second = (sanity.randomised(net, np.random.default_rng(seed)).state_dict() for seed in (0, 0, 1))
+    first, again, second = (faithfulness.randomised(net, np.random.default_rng(seed)).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["encoder.position"], second["encoder.position"])
 
 
 def test_stages_hold_every_weight_once_from_the_output_to_the_input():
-    found = sanity.stages(network())
+    found = faithfulness.stages(network())
     assert list(found) == ["heads", "block 3", "block 2", "block 1", "embedding"]
     assert sorted(name for names in found.values() for name in names) == sorted(network().state_dict())
     assert {"head.os.weight", "encoder.norm.bias"} <= set(found["heads"])
@@ -95,27 +94,27 @@ def test_stages_hold_every_weight_once_from_the_output_to_the_input():
 
 
 def test_twelve_blocks_are_told_apart():
-    found = sanity.stages(network(depth=12))
+    found = faithfulness.stages(network(depth=12))
     assert len({len(found[f"block {number}"]) for number in range(1, 13)}) == 1
     assert all(name.startswith("encoder.blocks.0.") for name in found["block 1"])
 
 
 def test_the_cascade_goes_from_the_heads_down_and_ends_fully_permuted():
     net = network()
-    random = sanity.randomised(net, np.random.default_rng(0))
+    random = faithfulness.randomised(net, np.random.default_rng(0))
     trained, permuted, seen = net.state_dict(), random.state_dict(), set()
-    for stage, changed in sanity.cascade(net, random).items():
-        seen |= set(sanity.stages(net)[stage])
+    for stage, changed in faithfulness.cascade(net, random).items():
+        seen |= set(faithfulness.stages(net)[stage])
         for name, weights in changed.state_dict().items():
             source = permuted if name in seen else trained
             assert weights.data_ptr() == source[name].data_ptr(), (stage, name)  # read, not copied
     patches, place = torch.randn(1, 9, 32), torch.arange(9)[None]
-    last = sanity.cascade(net, random)["embedding"]
+    last = faithfulness.cascade(net, random)["embedding"]
     assert torch.equal(last(patches, place)["os"], random(patches, place)["os"])
 
 
 def test_a_randomised_network_still_has_gradients():
-    random = sanity.randomised(network(), np.random.default_rng(0))
+    random = faithfulness.randomised(network(), np.random.default_rng(0))
     patches = torch.randn(1, 9, 32, requires_grad=True)
     (slope,) = torch.autograd.grad(random(patches, torch.arange(9)[None])["mgmt"].sum(), patches)
     assert (slope.abs().sum(dim=2) > 0).all()
@@ -126,19 +125,19 @@ def test_a_randomised_network_still_has_gradients():
 
 def test_noise_is_small_on_the_brain_and_absent_outside():
     patches = torch.where(torch.rand(2, 50, 256, generator=torch.Generator().manual_seed(0)) < 0.5, 0.0, 1.0)
-    changed = sanity.noisy(patches, np.random.default_rng(0))
+    changed = faithfulness.noisy(patches, np.random.default_rng(0))
     assert (changed[patches == 0] == 0).all()
     noise = (changed - patches)[patches != 0]
     assert noise.std().item() == pytest.approx(0.05, rel=0.05)
     assert abs(noise.mean().item()) < 4 * 0.05 / math.sqrt(len(noise))
 
 
-@pytest.mark.parametrize("axis", sanity.AXES)
+@pytest.mark.parametrize("axis", faithfulness.AXES)
 def test_a_shift_carries_every_voxel_one_step_and_none_round_the_edge(axis: int):
     rng = np.random.default_rng(axis)
     volume, brain = rng.normal(size=(4, 8, 8, 8)).astype(np.float32), rng.random((8, 8, 8)) < 0.4
     before = tokens.from_volume(volume, brain, GRID, "-")
-    after = np.moveaxis(tokens.to_volume(sanity.shifted(before, axis)), 1 + axis, 0)
+    after = np.moveaxis(tokens.to_volume(faithfulness.shifted(before, axis)), 1 + axis, 0)
     dense = np.moveaxis(tokens.to_volume(before), 1 + axis, 0)
     assert np.array_equal(after[1:], dense[:-1])
     assert not after[0].any()
@@ -149,7 +148,7 @@ def test_a_voxel_at_its_patchs_end_moves_to_the_next_place():
     brain[1, 0, 0] = True
     before = tokens.from_volume(np.ones((4, 8, 8, 8), np.float32), brain, GRID, "-")
     assert before.place.tolist() == [0]
-    assert [sanity.shifted(before, axis).place.tolist() for axis in sanity.AXES] == [[16], [0], [0]]
+    assert [faithfulness.shifted(before, axis).place.tolist() for axis in faithfulness.AXES] == [[16], [0], [0]]
 
 
 # --- the map evaluation --------------------------------------------------------------------------------------------------
@@ -177,8 +176,8 @@ def someone(study: Study, tmp_path: Path) -> Patient:
 
 
 def evaluated(patient: Patient, study: Study, nets: list[Network], shuffled: Network | None) -> dict:
-    references = sanity.reference_networks(nets, 0, shuffled, study.seed)
-    return records.plain(map_scores.scores(patient_maps.of_patient(patient, nets[0], study), references, study))
+    references = faithfulness.reference_networks(nets, 0, shuffled, study.seed)
+    return dataclasses.asdict(map_scores.scores(patient_maps.of_patient(patient, nets[0], study), references, study))
 
 
 def test_the_evaluation_has_a_row_for_every_method_and_endpoint_and_is_strict_json(study: Study, someone: Patient):
@@ -200,12 +199,12 @@ def test_the_evaluation_has_a_row_for_every_method_and_endpoint_and_is_strict_js
 
 def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Study, someone: Patient):
     nets = [network(0), network(1)]
-    references = sanity.reference_networks(nets, 0, None, study.seed)
+    references = faithfulness.reference_networks(nets, 0, None, study.seed)
     made = patient_maps.of_patient(someone, nets[0], study)
     first = map_scores.scores(made, references, study)
     assert map_scores.scores(made, references, study) == first
-    assert evaluated(someone, study, nets, None) == records.plain(first)
-    assert records.parse(records.ScoreRecord, json.loads(json.dumps(records.plain(first)))) == first
+    assert evaluated(someone, study, nets, None) == dataclasses.asdict(first)
+    assert records.parse(records.ScoreRecord, json.loads(json.dumps(dataclasses.asdict(first)))) == first
 
 
 def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
@@ -224,8 +223,8 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
 
 
 def test_an_equal_network_or_input_gives_an_equal_map(study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sanity, "NOISE", 0.0)
-    monkeypatch.setattr(sanity, "shifted", lambda prepared, axis: prepared)
+    monkeypatch.setattr(faithfulness, "NOISE", 0.0)
+    monkeypatch.setattr(faithfulness, "shifted", lambda prepared, axis: prepared)
     for row in evaluated(someone, study, [network(0), network(0)], network(0))["rows"]:
         assert [row[name] for name in ("shuffled", "folds", "noise", "shift")] == pytest.approx([1, 1, 1, 1])
 
@@ -240,7 +239,7 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
     def by_place(net, patches, place, methods, signs):
         return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
 
-    monkeypatch.setattr(sanity, "shifted", half)
+    monkeypatch.setattr(faithfulness, "shifted", half)
     monkeypatch.setattr(patient_maps, "relevances", by_place)
     only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
     assert all(row["shift"] == pytest.approx(1) for row in evaluated(someone, only, [network(0)], None)["rows"])

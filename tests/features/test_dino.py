@@ -13,13 +13,13 @@ from made.foreign import State, dino_state, written
 from torch import Tensor, nn
 
 from mri_vit.errors import UsageError
-from mri_vit.features import dino
+from mri_vit.features import transformers
 from mri_vit.features.fitting import CLS, MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
 
 def loaded(path: Path, heads: int | None = None, edge: int | None = None) -> Foreign:
-    return dino.read(read_tensors(path), path, heads, edge)
+    return transformers.read_dino(read_tensors(path), path, heads, edge)
 
 
 class Angles3D(nn.Module):
@@ -186,5 +186,5 @@ def test_a_large_published_shape_is_read_as_that():
     with torch.device("meta"):
         state = {key: torch.empty(one.shape) for key, one in dino_state(dim=1080, heads=12).items()}
         state["patch_embed.proj.weight"] = torch.empty(1080, 1, 16, 16, 16)
-    found = dino.read(state, Path("large.safetensors"), None, None)
+    found = transformers.read_dino(state, Path("large.safetensors"), None, None)
     assert (found.channels, found.edge, found.patch, found.heads) == (1, None, 16, 12)

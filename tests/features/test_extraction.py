@@ -17,7 +17,7 @@ from rich.console import Console
 from mri_vit import cli
 from mri_vit.data import cohort, tokens
 from mri_vit.errors import UsageError
-from mri_vit.features import extraction, foreign, ours, scan
+from mri_vit.features import extraction, foreign
 from mri_vit.features.extraction import Asked
 from mri_vit.features.fitting import CLS, HEADS, MEAN
 from mri_vit.features.foreign import Card
@@ -68,7 +68,7 @@ def some(study: Study) -> dict[str, Path]:
 def said_of(study: Study, name: str, weights: Path) -> dict[str, torch.Tensor]:
     """What the encoder says of each sequence of a patient, one after the other: [4 d]."""
     encoder, expected = foreign.load(weights, Card(heads=4), study.grid)
-    volumes = scan.of_patient(tokens.load(study.prepared / name / "tokens.safetensors"), expected, FOUR).volumes
+    volumes = foreign.expected_scan(tokens.load(study.prepared / name / "tokens.safetensors"), expected, FOUR).volumes
     each = [encoder.network(torch.from_numpy(volume)[None, None]) for volume in volumes]
     return {reading: torch.cat([one[reading] for one in each]) for reading in each[0]}
 
@@ -117,7 +117,7 @@ def test_a_licence_with_a_catch_is_a_warning(study, weights, tmp_path, licence: 
 
 def test_a_command_that_was_stopped_goes_on_and_ends_with_the_same_file(study, weights, tmp_path, monkeypatch):
     whole, _, _ = write(study, asked(weights), tmp_path / "whole")
-    original, read = scan.of_patient, []
+    original, read = foreign.expected_scan, []
 
     def until_the_fifth(prepared, expected, channels):
         read.append(1)
@@ -125,7 +125,7 @@ def test_a_command_that_was_stopped_goes_on_and_ends_with_the_same_file(study, w
             raise KeyboardInterrupt
         return original(prepared, expected, channels)
 
-    monkeypatch.setattr(scan, "of_patient", until_the_fifth)
+    monkeypatch.setattr(foreign, "expected_scan", until_the_fifth)
     with pytest.raises(KeyboardInterrupt):
         write(study, asked(weights), tmp_path / "f")
     assert not (tmp_path / "f" / extraction.FILE).exists()
@@ -220,14 +220,14 @@ def test_a_pretrained_encoder_of_ours_is_read(study, tmp_path):
 
 def test_a_file_of_ours_takes_no_card_and_no_other_patients(study, tmp_path):
     own_network(study, tmp_path / "best.safetensors")
-    with pytest.raises(UsageError, match=r"a file of ours says all of itself; leave --heads out"):
+    with pytest.raises(UsageError, match=r"leave --heads out"):
         write(study, asked(tmp_path / "best.safetensors"), tmp_path / "f")
-    known, path = ours.load(tmp_path / "best.safetensors"), study.prepared / "p00" / "tokens.safetensors"
+    known, path = extraction.load_ours(tmp_path / "best.safetensors"), study.prepared / "p00" / "tokens.safetensors"
     prepared = tokens.load(path)
     with pytest.raises(UsageError, match=r"tokens\.safetensors: prepared on the grid .* the encoder reads"):
-        ours.of_patient(dataclasses.replace(known, grid=known.grid.model_copy(update={"spacing_mm": 1.0})), prepared, path)
+        extraction.read_ours(dataclasses.replace(known, grid=known.grid.model_copy(update={"spacing_mm": 1.0})), prepared, path)
     with pytest.raises(UsageError, match=r"found the sequences t1, t1ce, t2, flair; the encoder reads t1, t2"):
-        ours.of_patient(dataclasses.replace(known, channels=("t1", "t2")), prepared, path)
+        extraction.read_ours(dataclasses.replace(known, channels=("t1", "t2")), prepared, path)
 
 
 def ended(*words: str) -> int:

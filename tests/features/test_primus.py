@@ -16,7 +16,7 @@ from made.foreign import State, written
 from safetensors.torch import load_file
 
 from mri_vit.errors import UsageError
-from mri_vit.features import primus
+from mri_vit.features import transformers
 from mri_vit.features.fitting import MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
@@ -29,7 +29,7 @@ def state(case: str) -> State:
 
 
 def loaded(path: Path, heads: int | None = 2, edge: int | None = None) -> Foreign:
-    return primus.read(read_tensors(path), path, heads, edge)
+    return transformers.read_primus(read_tensors(path), path, heads, edge)
 
 
 @pytest.mark.parametrize("case", ["plain", "full"])
@@ -66,7 +66,7 @@ def test_without_learned_positions_any_edge_is_read(tmp_path: Path):
 
 def test_the_swiglu_is_its_formula():
     torch.manual_seed(1)
-    layer, x = primus.SwiGLU(8, 12), torch.randn(2, 3, 8)
+    layer, x = transformers.SwiGLU(8, 12), torch.randn(2, 3, 8)
     gate, value = layer.fc1_g(x), layer.fc1_x(x)
     product = gate / (1 + torch.exp(-gate)) * value
     assert torch.allclose(layer(x), layer.fc2(F.layer_norm(product, (12,))), atol=1e-6)
@@ -87,7 +87,7 @@ def test_the_published_middle_size_is_read_as_that():
             made |= {f"{before}mlp.{name}.bias": shape(2304) for name in ("fc1_g", "fc1_x", "norm")}
             made |= {f"{before}mlp.norm.weight": shape(2304), f"{before}mlp.fc2.weight": shape(864, 2304)}
             made |= {f"{before}mlp.fc2.bias": shape(864), f"{before}gamma_1": shape(864), f"{before}gamma_2": shape(864)}
-    found = primus.read(made, Path("primus.pth"), None, None)
+    found = transformers.read_primus(made, Path("primus.pth"), None, None)
     assert (found.channels, found.edge, found.patch, found.heads) == (1, 160, 8, 12)
 
 

@@ -9,8 +9,8 @@ from nibabel.affines import apply_affine
 
 from mri_vit.data import tokens
 from mri_vit.errors import UnusablePatient
-from mri_vit.features import scan
-from mri_vit.features.scan import Expected
+from mri_vit.features import foreign
+from mri_vit.features.foreign import Expected
 from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
 
 GRID = Grid(edge=16, spacing_mm=4.0, patch=4)
@@ -39,20 +39,20 @@ def prepared(seed: int = 1, empty: str = "") -> tokens.Tokens:
 def test_the_prepared_grid_itself_is_read_voxel_by_voxel():
     patient = prepared()
     dense = tokens.to_volume(patient).astype(np.float32)
-    found = scan.of_patient(patient, expected(), CHANNELS)
+    found = foreign.expected_scan(patient, expected(), CHANNELS)
     np.testing.assert_allclose(found.volumes, dense, atol=5e-3)  # of float16, standardised once more
 
 
 def test_a_smaller_cube_of_the_same_voxels_is_a_crop_around_the_same_centre():
     patient = prepared()
     dense = tokens.to_volume(patient).astype(np.float32)
-    cut = scan.on_cube(dense[0], np.array(GRID.affine), expected(edge=8))
+    cut = foreign.on_cube(dense[0], np.array(GRID.affine), expected(edge=8))
     np.testing.assert_array_equal(cut, dense[0, 4:12, 4:12, 4:12])
 
 
 def test_a_larger_cube_is_the_same_with_nothing_around():
     dense = tokens.to_volume(prepared()).astype(np.float32)
-    padded = scan.on_cube(dense[0], np.array(GRID.affine), expected(edge=24))
+    padded = foreign.on_cube(dense[0], np.array(GRID.affine), expected(edge=24))
     np.testing.assert_array_equal(padded[4:20, 4:20, 4:20], dense[0])
     assert np.count_nonzero(padded) == np.count_nonzero(dense[0])
 
@@ -62,7 +62,7 @@ def test_a_point_in_the_head_has_the_same_value_on_any_cube(edge: int, spacing_m
     one = expected(edge, spacing_mm)
     positions = apply_affine(np.array(GRID.affine), np.moveaxis(np.indices((16, 16, 16)), 0, -1))
     ramp = (positions @ np.array([0.5, -0.3, 0.2])).astype(np.float32)  # linear, so that interpolation is exact
-    seen = scan.on_cube(ramp, np.array(GRID.affine), one)
+    seen = foreign.on_cube(ramp, np.array(GRID.affine), one)
     where = apply_affine(one.affine, np.moveaxis(np.indices((edge, edge, edge)), 0, -1))
     inside = (np.abs(where - np.array(GRID_CENTRE_MM)) <= 7.5 * 4.0).all(axis=-1)
     np.testing.assert_allclose(seen[inside], (where @ np.array([0.5, -0.3, 0.2]))[inside], atol=1e-3)
@@ -72,7 +72,7 @@ def test_a_point_in_the_head_has_the_same_value_on_any_cube(edge: int, spacing_m
 @pytest.mark.parametrize("axes", ["RAS", "SAR", "LPS", "AIL"])
 def test_axes_are_exchanged_and_flipped_as_nibabel_reads_them(axes: str):
     array = np.random.default_rng(1).normal(size=(5, 5, 5)).astype(np.float32)
-    found = scan.turned(array, axes)
+    found = foreign.turned(array, axes)
     to_ras = nib.orientations.inv_ornt_aff(
         nib.orientations.ornt_transform(nib.orientations.axcodes2ornt("RAS"), nib.orientations.axcodes2ornt(axes)), array.shape
     )
@@ -84,7 +84,7 @@ def test_axes_are_exchanged_and_flipped_as_nibabel_reads_them(axes: str):
 
 @pytest.mark.parametrize(("edge", "spacing_mm"), [(16, 4.0), (12, 4.0), (20, 3.0)])
 def test_the_brain_has_mean_0_and_deviation_1_in_the_cube_and_nothing_is_outside_it(edge: int, spacing_mm: float):
-    found = scan.of_patient(prepared(), expected(edge, spacing_mm), CHANNELS)
+    found = foreign.expected_scan(prepared(), expected(edge, spacing_mm), CHANNELS)
     for array in found.volumes:
         brain = array[array != 0]
         assert abs(brain.mean()) < 1e-3
@@ -93,20 +93,20 @@ def test_the_brain_has_mean_0_and_deviation_1_in_the_cube_and_nothing_is_outside
 
 
 def test_a_brain_from_0_to_1_is_made_where_that_is_expected():
-    (array, _) = scan.of_patient(prepared(), expected(intensity="unit"), CHANNELS).volumes
+    (array, _) = foreign.expected_scan(prepared(), expected(intensity="unit"), CHANNELS).volumes
     assert (array.min(), array.max()) == (0, 1)
     assert 0.3 < array[array > 0].mean() < 0.7
 
 
 def test_a_missing_sequence_is_left_out_and_an_empty_patient_has_none():
-    found = scan.of_patient(prepared(empty="t1"), expected(), CHANNELS)
+    found = foreign.expected_scan(prepared(empty="t1"), expected(), CHANNELS)
     assert found.channels == ("t2",)
     assert found.volumes.shape == (1, 16, 16, 16)
-    assert scan.of_patient(prepared(empty="t2"), expected(), ("t2",)).volumes.shape == (0, 16, 16, 16)
+    assert foreign.expected_scan(prepared(empty="t2"), expected(), ("t2",)).volumes.shape == (0, 16, 16, 16)
 
 
 def test_sequences_come_in_the_order_that_is_asked_for():
-    there, back = (scan.of_patient(prepared(), expected(), order).volumes for order in (CHANNELS, CHANNELS[::-1]))
+    there, back = (foreign.expected_scan(prepared(), expected(), order).volumes for order in (CHANNELS, CHANNELS[::-1]))
     np.testing.assert_array_equal(there, back[::-1])
 
 
@@ -117,11 +117,11 @@ def test_a_patient_who_is_not_z_scored_is_refused_by_sequence(change, told: str)
     dense[1][brain] = change(dense[1][brain])
     other = tokens.from_volume(dense, brain, GRID, "-", CHANNELS)
     with pytest.raises(UnusablePatient, match=rf"t2 has a .*{told}.*expected a z-score"):
-        scan.of_patient(other, expected(), CHANNELS)
+        foreign.expected_scan(other, expected(), CHANNELS)
 
 
 def test_the_share_of_the_brain_in_a_cube_is_counted():
     brain = np.zeros((16, 16, 16), bool)
     brain[4:12, 4:12, :] = True
-    assert scan.share_inside(brain, GRID, expected(edge=16)) == 1
-    assert scan.share_inside(brain, GRID, expected(edge=8)) == 0.5
+    assert foreign.share_inside(brain, GRID, expected(edge=16)) == 1
+    assert foreign.share_inside(brain, GRID, expected(edge=8)) == 0.5

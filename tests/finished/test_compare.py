@@ -52,7 +52,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
             "[train]",
             '[explain]\npatients = 3\n[pretrain]\nmethod = "mae"\n[model]\nweights = "/nets/vit.npz"\n[train]\nepochs = 7',
         ),
-        ('name = "twin"', 'name = "twin"\ntrain = { rate = 0.5 }'),
+        ('name = "twin"', 'name = "twin"\ntrain = { learning_rate = 0.5 }'),
     )
     environment = json.loads((b / "environment.json").read_text())
     environment["versions"]["torch"] = "9.9"
@@ -76,7 +76,7 @@ def test_settings_that_differ_are_named_by_dotted_keys_with_their_defaults(found
     assert settings["seed"] == (7, 8, True)
     assert settings["model.weights"] == (None, "vit.npz", True)
     assert settings["pretrain.method"] == ("none", "mae", True)
-    assert settings["comparators.twin.train.rate"] == (None, 0.5, True)
+    assert settings["comparators.twin.train.learning_rate"] == (None, 0.5, True)
     assert settings["explain.patients"] == (None, 3, False)
     assert not {"name", "prepared", "channels", "train.folds"} & set(settings)
     decides = [one.decides for one in found.settings]

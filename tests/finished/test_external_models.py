@@ -16,7 +16,7 @@ from rich.console import Console
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import fold_seed, parts
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import IntegrityError, UsageError
@@ -47,7 +47,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         patch.setattr(late_fusion, "FEWEST", request.param)
         study = make_tiny(tmp_path_factory.mktemp("run"))
         deep = Comparator(name="deep", model={"depth": 3}, train={"seeds": 2, "epochs": 1})
-        learning = study.train.model_copy(update={"tune_fraction": 0.4, "epochs": 1})
+        learning = study.train.model_copy(update={"val_fraction": 0.4, "epochs": 1})
         changed = {"fused": True, "comparators": (deep,), "controls": Controls(models=ASKED_CONTROLS), "train": learning}
         study = study.model_copy(update=changed)
         patients = [
@@ -56,7 +56,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         ]
         run = study.output
         run.mkdir()
-        frozen.freeze(study, patients, run)
+        run_cohort.freeze(study, patients, run)
         (run / files.EXCLUDED).write_text("patient,file,reason\n")
         for patient in patients:
             (study.prepared / patient.id / files.PATIENT).write_text("{}")  # as of a prepared patient, whom nobody reads here
@@ -123,7 +123,7 @@ def test_a_comparator_says_the_mean_over_folds_of_the_mean_over_seeds(asked):
 def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_these_patients(asked, tmp_path):
     """Here both cohorts lie in one folder and one table, under names of their own, so that nothing has to be handed over."""
     past, study, others = asked
-    inside = frozen.included(past, past.output)
+    inside = run_cohort.included(past, past.output)
     together = past.model_copy(update={"prepared": tmp_path / "together"})
     shutil.copytree(past.prepared, together.prepared)
     renamed = [replace(p, id=f"x{p.id}") for p in others]
@@ -215,5 +215,5 @@ def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
     spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
     with pytest.raises(UsageError, match=r"of another kind \(numbers or words\) in this cohort: age"):
         external_models.covariates(
-            external_models.clinical, past.output, past, frozen.included(past, past.output), study, spoiled
+            external_models.clinical, past.output, past, run_cohort.included(past, past.output), study, spoiled
         )

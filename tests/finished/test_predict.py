@@ -249,13 +249,13 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
     from rich.console import Console
 
     from mri_vit.crossval import folds
-    from mri_vit.data import frozen
+    from mri_vit.data import run_cohort
     from mri_vit.run import folder as origin
 
     run = road / "run"
     (run / reference.FILE).unlink(missing_ok=True)
     past = origin.run_settings(run)
-    people = frozen.included(past, run)
+    people = run_cohort.included(past, run)
     splits = folds.load(run / "folds.json", people)
     steps: list[int] = []
     made = reference.reference_of_run(run, past, people, splits, lambda: steps.append(1))

@@ -12,7 +12,7 @@ from mri_vit.finished.predicted_endpoints import RunResults, on_line
 from mri_vit.finished.prediction_document import Binary
 from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MARKER = Endpoint(name="mgmt", kind="binary")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.data.spellings import OURS
+from mri_vit.data.columns import OURS
 from mri_vit.importers import contrast_agent
 from mri_vit.importers.contrast_agent import Agent
 

@@ -24,8 +24,7 @@ from mri_vit.importers.collections import LAYOUTS
 from mri_vit.importers.import_cohort import import_dicom, import_layout
 from mri_vit.importers.join import join
 from mri_vit.settings import file as study_file
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 FILES = {"cohort.csv", "provenance.csv", "conflicts.csv", "excluded.csv", "import.json", "study.toml"}

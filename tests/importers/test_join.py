@@ -18,8 +18,7 @@ from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import UsageError
 from mri_vit.importers.join import OWN, Conflict, Row, merge_cohorts
 from mri_vit.importers.persons import Link, SourceCohort, Subject, declared_links, links_by_voxels, person_numbers, unknown_links
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Train
+from mri_vit.settings.schema import Endpoint, Train
 
 COMMON, DISAGREE = 247, 27  # patients of UCSF-PDGM with a label in RSNA-MICCAI as well, and those whose labels differ
 UCSF_ALONE, RSNA_ALONE = 12, 30

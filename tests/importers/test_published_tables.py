@@ -16,8 +16,7 @@ from mri_vit.importers import cohort_table, layout_reader
 from mri_vit.importers.cohort_table import Imported, unit_warning
 from mri_vit.importers.collections import LAYOUTS
 from mri_vit.importers.import_cohort import import_layout
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 
 UCSF, UPENN = "UCSF-PDGM-metadata_v2.csv", "UPENN-GBM_clinical_info_v2.1.csv"
 TCGA = "TCGA_GBM_LGG_Mutations_all.csv"

@@ -6,8 +6,7 @@ import torch
 
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model
+from mri_vit.settings.schema import Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 HEADS = [

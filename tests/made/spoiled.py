@@ -30,15 +30,14 @@ from made import dicom
 from made.inputs import AFFINE, ARRAY, Desk, Make, ended, nifti, patched
 from mri_vit import cli
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
 from mri_vit.preflight.scans import look
 from mri_vit.run import folder as run_folder
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings import file as study_file
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 
 ORIENTATIONS = [
     "".join(codes) for axes in itertools.permutations(["RL", "AP", "SI"]) for codes in itertools.product(*axes)
@@ -521,14 +520,14 @@ def resumed_otherwise(desk: Desk) -> list[object]:
     """A run whose folds were made with another learning rate."""
     with run_folder.claimed(study_file.load(desk.study)) as run:
         (run / "folds.json").write_text("{}")
-    return ["prepare", desk.study, "--train.rate", "0.1"]
+    return ["prepare", desk.study, "--train.learning_rate", "0.1"]
 
 
 def resumed_with_others(desk: Desk) -> list[object]:
     """A run whose folds were made of another table: since then one label was changed and one patient left out."""
     study = study_file.load(desk.study)
     with run_folder.claimed(study) as run:
-        frozen.freeze(study, cohort.of_study(study), run)
+        run_cohort.freeze(study, cohort.of_study(study), run)
         (run / "folds.json").write_text("{}")
     desk.cells(0, mgmt="1")
     desk.write([row for row in desk.rows() if row["patient"] != "p01"])
@@ -536,7 +535,7 @@ def resumed_with_others(desk: Desk) -> list[object]:
 
 
 def devices(count: int) -> Make:
-    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch", count]
+    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch_size", count]
 
 
 def settings(old: str, new: str) -> Make:
@@ -564,7 +563,7 @@ def raising(error: BaseException) -> Make:
 
     def make(desk: Desk) -> Callable[[], None]:
         def run() -> None:
-            with naming_lack(desk.folder, lambda: 400_000_000, "a smaller train.batch"):
+            with naming_lack(desk.folder, lambda: 400_000_000, "a smaller train.batch_size"):
                 raise error
 
         return run

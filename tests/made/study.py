@@ -14,8 +14,7 @@ from mri_vit import style
 from mri_vit.data import tokens
 from mri_vit.run import executors
 from mri_vit.run.jobs import Workplace
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study, Train
+from mri_vit.settings.schema import Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Grid
 from mri_vit.synthetic import cohort as synthetic
 
@@ -55,7 +54,7 @@ def make_tiny(tmp_path: Path) -> Study:
         output=tmp_path / "run",
         grid=grid,
         model=Model(dim=16, depth=2, heads=2, mlp=32, tokens="foreground", drop_path=0.2),
-        train=Train(folds=2, epochs=4, batch=4, token_budget=16, rate=1e-3, threads=1),
+        train=Train(folds=2, epochs=4, batch_size=4, token_budget=16, learning_rate=1e-3, threads=1),
         endpoints=ENDPOINTS,
     )
     rng = np.random.default_rng(0)

@@ -94,7 +94,7 @@ def test_calibration_line_finds_how_predictions_were_bent():
 def test_calibration_line_solves_its_score_equations_wherever_it_exists(rows):
     truth, probability = columns(rows)
     slope, intercept = calibration.calibration_line(truth, probability)
-    x = logit(np.clip(probability, calibration.SMALLEST, 1 - calibration.SMALLEST))
+    x = logit(np.clip(probability, calibration.PROBABILITY_EPS, 1 - calibration.PROBABILITY_EPS))
     if math.isnan(slope):
         one, two = x[truth], x[~truth]
         assert not len(one) or not len(two) or one.min() >= two.max() or one.max() <= two.min()
@@ -111,7 +111,7 @@ def test_calibration_in_the_large_makes_the_mean_prediction_the_prevalence(rows)
     if not truth.any() or truth.all():
         assert math.isnan(shift)
         return
-    x = logit(np.clip(probability, calibration.SMALLEST, 1 - calibration.SMALLEST))
+    x = logit(np.clip(probability, calibration.PROBABILITY_EPS, 1 - calibration.PROBABILITY_EPS))
     assert expit(shift + x).mean() == pytest.approx(truth.mean(), abs=1e-9)
 
 

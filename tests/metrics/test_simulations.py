@@ -13,7 +13,7 @@ from sklearn.model_selection import StratifiedKFold
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.metrics import discrimination, intervals, ipcw, within_fold
 from mri_vit.predictors.regressions import Tabular
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 pytestmark = pytest.mark.slow
 SAMPLES = 2000

@@ -10,15 +10,14 @@ import torch
 from mri_vit.data import draw
 from mri_vit.data.draw import stream
 from mri_vit.errors import UsageError
-from mri_vit.explain.methods.modality import scores_by_scan
+from mri_vit.explain.methods.occlusion import scores_by_scan
 from mri_vit.model import network
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.model.weights import fill, inflated_kernel
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.pretrain.mae import MaskedAutoencoder
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Pretrain, Study
+from mri_vit.settings.schema import Endpoint, Model, Pretrain, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
 
 GRID = Grid(edge=12, spacing_mm=10.0, patch=4)

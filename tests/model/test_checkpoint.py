@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.model.checkpoint import INSIDE, read_tensors
+from mri_vit.model.checkpoint import WEIGHT_KEYS, read_tensors
 
 WEIGHTS = {"a.weight": torch.arange(6.0).reshape(2, 3), "a.bias": torch.ones(2)}
 
@@ -25,7 +25,7 @@ class Runs:
         return os.system, (self.command,)
 
 
-@pytest.mark.parametrize("inside", [None, *INSIDE])
+@pytest.mark.parametrize("inside", [None, *WEIGHT_KEYS])
 def test_weights_are_found_beside_what_else_a_training_saves(tmp_path: Path, inside: str | None):
     path = tmp_path / "w.pth"
     torch.save(WEIGHTS if inside is None else {"epoch": 3, inside: WEIGHTS}, path)

@@ -22,7 +22,7 @@ from waits import Waits
 
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.model.encoder import POSITION_STD, Encoder
-from mri_vit.model.vit2d import read_2d
 from mri_vit.model.weights import depth_term, inflate, inflated_positions
 
 DIM, DEPTH, HEADS, MLP, SIDE, PATCH = 48, 2, 3, 96, 4, 16

@@ -16,9 +16,8 @@ from mri_vit.model import network
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import SIZES, Pool
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 MGMT = Endpoint(name="mgmt", kind="binary")

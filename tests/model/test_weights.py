@@ -13,14 +13,13 @@ from torch import Tensor, nn
 
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.model import baselines, network
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.model.encoder import Encoder, resize_positions
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.model.vit2d import read_2d
 from mri_vit.model.weights import fill, image_exposed, inflate, label_exposed, load_encoder, save_encoder
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Pretrain
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 MODEL = Model(dim=24, depth=2, heads=2, mlp=32)
@@ -78,6 +77,15 @@ def test_an_encoders_file_gives_back_its_weights_and_tells_what_they_are(tmp_pat
     assert header["channels"] == list(CHANNELS)
     assert header["seen"] == image_exposed(tmp_path / "e.safetensors") == ["a", "b"]
     assert header["taught"] == label_exposed(tmp_path / "e.safetensors") == ["c"]
+
+
+def test_an_encoder_of_an_older_version_is_read_under_the_present_names_of_its_settings(tmp_path: Path):
+    net = made(0)
+    old = header(net, []) | {"pretrain": {"method": "mae", "rate": 0.002, "batch": 7}, "train": {"clip": 2.0, "warmup": 0.1}}
+    save_encoder(net.encoder, old, tmp_path / "e.safetensors")
+    _, known = load_encoder(tmp_path / "e.safetensors")
+    assert known["pretrain"] == {"method": "mae", "learning_rate": 0.002, "batch_size": 7}
+    assert known["train"] == {"grad_clip_norm": 2.0, "warmup": 0.1}
 
 
 def test_a_pretrained_encoder_and_a_network_fill_every_weight_but_the_heads(tmp_path):

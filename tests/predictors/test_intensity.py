@@ -13,7 +13,7 @@ from scipy import stats
 from mri_vit.data import cohort, tokens
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import IntegrityError
-from mri_vit.predictors.intensity import STATISTICS, intensity_table
+from mri_vit.predictors.patient_tables import STATISTICS, intensity_table
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid
 

@@ -27,9 +27,8 @@ from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings import file as study_file
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import FUSED, Comparator
-from mri_vit.settings.schema import Model, Study, Train
+from mri_vit.settings.schema import Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Controls, Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import IntegrityError
 from mri_vit.predictors.regressions import COMPONENTS, PrincipalRegressions
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -21,8 +21,8 @@ from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.predictors import radiomics
-from mri_vit.predictors.radiomics import LOWEST, STEP, features, radiomics_table
+from mri_vit.predictors import patient_tables
+from mri_vit.predictors.patient_tables import LOWEST, STEP, features, radiomics_table
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Controls
 
@@ -85,8 +85,8 @@ def test_co_occurrences_are_those_of_neighbours_in_the_thirteen_directions_at_th
 
 def stood_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of nyxus, mean and number of the tumour's voxels."""
-    monkeypatch.setattr(radiomics, "installed", lambda: SimpleNamespace(__version__="0"))
-    monkeypatch.setattr(radiomics, "features", lambda s, t, mm: {"mean": float(s[t].mean()), "voxels": float(t.sum())})
+    monkeypatch.setattr(patient_tables, "installed", lambda: SimpleNamespace(__version__="0"))
+    monkeypatch.setattr(patient_tables, "features", lambda s, t, mm: {"mean": float(s[t].mean()), "voxels": float(t.sum())})
 
 
 def with_masks(study: Study, tmp_path: Path, count: int) -> list[Patient]:
@@ -122,7 +122,7 @@ def test_features_are_computed_once_and_anew_where_mask_or_patient_has_changed(
     (patient,) = with_masks(tiny, tmp_path, 1)[:1]
     assert patient.tumour_mask
     first = radiomics_table([patient], tiny)
-    monkeypatch.setattr(radiomics, "features", lambda s, t, mm: {"mean": math.nan, "voxels": float(t.sum())})
+    monkeypatch.setattr(patient_tables, "features", lambda s, t, mm: {"mean": math.nan, "voxels": float(t.sum())})
     pd.testing.assert_frame_equal(radiomics_table([patient], tiny), first)
     smaller = read(patient.tumour_mask)
     write(Volume(smaller.array * (np.indices(smaller.shape)[2] < 3), smaller.affine), patient.tumour_mask)

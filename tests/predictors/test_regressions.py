@@ -21,8 +21,7 @@ from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_columns, clinical_table, withheld
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.predictors import regressions as controls
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study, Train
+from mri_vit.settings.schema import Endpoint, Study, Train
 from mri_vit.settings.sections import Controls
 
 MGMT = Endpoint(name="mgmt", kind="binary")

@@ -14,7 +14,7 @@ import torch
 from mri_vit.crossval import comparators, comparison, folds
 from mri_vit.data import cohort, predictions, tokens
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.model.vit2d import read_2d
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.predictors import slices
 from mri_vit.predictors.slices import as_seen, encoder_2d, features, slices_table
 from mri_vit.settings.recipe import SLICES

@@ -12,7 +12,7 @@ from reproductions.bias_correction import __main__ as measurement
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume
-from mri_vit.prepare import bias, outliers, patient
+from mri_vit.prepare import bias, patient
 from mri_vit.settings.schema import CHANNELS
 
 SPACING_MM = 4.0  # what the fit works on anyway
@@ -56,7 +56,7 @@ def test_four_levels_over_all_of_the_brain_take_a_large_tumour_for_bias() -> Non
 
 def steps(made: measurement.Head) -> patient.Log:
     log = patient.Log()
-    patient._unbiased(made.scans, dict.fromkeys(CHANNELS, made.brain), measurement.UNMOVED, log)
+    bias.correct_scans(made.scans, dict.fromkeys(CHANNELS, made.brain), measurement.UNMOVED, log)
     return log
 
 
@@ -68,11 +68,11 @@ def test_a_lesion_that_bias_correction_takes_is_warned_of(monkeypatch: pytest.Mo
     monkeypatch.setattr(bias, "correct", partial(bias.correct, levels=bias.ITK_LEVELS, rounds=0))
     log = steps(large())
     before, after = log.steps[0]["scans"]["flair"]["lesion_like_contrast"]
-    assert after < (1 - outliers.LOST) * before
+    assert after < (1 - bias.MAX_CONTRAST_LOSS) * before
     assert [
         told for told in log.warnings if f"flair: lesion-like contrast was {before:.2f} SD" in told and f" {after:.2f} " in told
     ]
-    assert f"flair {before:.2f} to {after:.2f}" in patient._told(log)
+    assert f"flair {before:.2f} to {after:.2f}" in bias.contrast_caption(log)
 
 
 def test_scans_that_lie_apart_share_their_outliers_through_their_alignment() -> None:
@@ -107,10 +107,10 @@ def test_a_stiffness_does_not_depend_on_the_air_around_the_brain() -> None:
 def test_small_bright_spots_are_no_lesion_and_t1_shows_lesions_dark() -> None:
     scores = np.zeros((20, 20, 20), np.float32)
     scores[2, 2, 2], scores[5:10, 5:10, 5:10], scores[12:17, 12:17, 12:17] = 9, 4, -4
-    bright, dark = (outliers.lesion_like(scores, channel, voxel_ml=0.064) for channel in ("flair", "t1"))
+    bright, dark = (bias.lesion_like(scores, channel, voxel_ml=0.064) for channel in ("flair", "t1"))
     np.testing.assert_array_equal(bright, scores == 4)
     np.testing.assert_array_equal(dark, scores == -4)
-    assert not outliers.lesion_like(scores, "flair", voxel_ml=0.008).any()
+    assert not bias.lesion_like(scores, "flair", voxel_ml=0.008).any()
 
 
 def test_contrast_is_in_standard_deviations_of_the_rest() -> None:
@@ -119,9 +119,9 @@ def test_contrast_is_in_standard_deviations_of_the_rest() -> None:
     piece[:5] = True
     array[piece] += 30
     brain = np.ones(array.shape, bool)
-    assert outliers.contrast(array, piece, brain) == pytest.approx(3, abs=0.1)
-    assert outliers.contrast(array, np.zeros_like(piece), brain) is None
-    assert outliers.contrast(array, brain, brain) is None
+    assert bias.lesion_contrast(array, piece, brain) == pytest.approx(3, abs=0.1)
+    assert bias.lesion_contrast(array, np.zeros_like(piece), brain) is None
+    assert bias.lesion_contrast(array, brain, brain) is None
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample, write
-from mri_vit.explain.outputs import native_maps
+from mri_vit.explain.outputs import map_files
 from mri_vit.prepare import register
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
@@ -252,12 +252,12 @@ def test_a_map_of_the_grid_comes_back_to_each_scans_own_balls_within_half_a_mill
     first = grid_affine[:3, 3] + FINE_GRID.spacing_mm * (FINE_GRID.patch - 1) / 2
     centres = first + edge_mm * np.array(np.unravel_index(stored.place, (FINE_GRID.side,) * 3)).T
     for index, (channel, frame) in enumerate(
-        native_maps.frames_of_patient(patient, read(patient.scans["t1ce"] or Path()), study).items()
+        map_files.frames_of_patient(patient, read(patient.scans["t1ce"] or Path()), study).items()
     ):
         there = (frame.to_grid @ np.vstack([BALLS_MM.T, np.ones(len(BALLS_MM))]))[:3].T
         on_grid = balls_in(Volume(volume[index], grid_affine), there)
-        space = native_maps.space(frame.shape, frame.affine, frame.to_grid, brain, stored.place, FINE_GRID)
-        maps = [native_maps.on_scan(centres[:, axis].astype(np.float32), space) for axis in range(3)]
+        space = map_files.space(frame.shape, frame.affine, frame.to_grid, brain, stored.place, FINE_GRID)
+        maps = [map_files.on_scan(centres[:, axis].astype(np.float32), space) for axis in range(3)]
         at = np.linalg.inv(frame.affine) @ np.vstack([BALLS_MM.T, np.ones(len(BALLS_MM))])
         carried = np.stack([ndimage.map_coordinates(one.array, at[:3], order=1) for one in maps], axis=1)
         error = np.linalg.norm(carried - on_grid, axis=1)

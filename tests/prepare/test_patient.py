@@ -17,12 +17,12 @@ import SimpleITK as sitk
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data import frozen, tokens
+from mri_vit.data import run_cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare import alignment, bias, cohort, register, tumour
-from mri_vit.prepare.patient import prepare_patient
+from mri_vit.prepare import alignment, bias, register, tumour
+from mri_vit.prepare.patient import fault_of, prepare_patient
 from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
 from mri_vit.run import files, integrity
 from mri_vit.settings.schema import CHANNELS, Study
@@ -181,7 +181,7 @@ def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Pati
         assert [path.name for path in (tmp_path / "prepared" / ".building").iterdir() if path.name.startswith("P-1.")]
         raise OSError("disk full")
 
-    monkeypatch.setattr("mri_vit.prepare.picture.draw", fail)
+    monkeypatch.setattr("mri_vit.prepare.quality.draw_picture", fail)
     with pytest.raises(OSError, match="disk full"):
         prepare_patient(made, study_in(tmp_path, COARSE, bias=False))
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
@@ -442,8 +442,8 @@ def test_a_command_that_writes_the_brain_as_the_tumour_excludes_the_patient(made
 
 def test_a_t2_scan_as_tumour_mask_excludes_with_its_volume_and_share(made: Patient, prepared: Path) -> None:
     study = study_in(prepared.parent.parent)
-    assert cohort.fault_of(made, study) is None
-    fault = cohort.fault_of(replace(made, tumour_mask=made.scans["t2"]), study)
+    assert fault_of(made, study) is None
+    fault = fault_of(replace(made, tumour_mask=made.scans["t2"]), study)
     assert fault
     assert re.search(r"the tumour mask holds \d\d\d\d ml, \d\d+% of the brain, and \d+ values", fault["reason"])
     assert fault["file"].endswith("t2.nii.gz")
@@ -455,16 +455,16 @@ def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Pati
     assert not (prepare_patient(named, study) / files.TUMOUR).exists()
     with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
         prepare_patient(made, study)  # who was prepared while the table named a mask is prepared anew when it names none
-    assert frozen.segmented([named], study) == [named]
+    assert run_cohort.segmented([named], study) == [named]
 
 
 def test_who_was_segmented_has_that_mask_from_then_on(made: Patient, tmp_path: Path) -> None:
     plain, study = study_in(tmp_path), study_in(tmp_path, tumour_command=("seg",))
     (study.prepared / made.id).mkdir(parents=True)
-    assert frozen.segmented([made], study) == [made]
+    assert run_cohort.segmented([made], study) == [made]
     (study.prepared / made.id / files.TUMOUR).touch()
-    assert frozen.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
-    assert frozen.segmented([made], plain) == [made]
+    assert run_cohort.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
+    assert run_cohort.segmented([made], plain) == [made]
     assert config_sha256(plain) == config_sha256(study)  # no voxel hangs on it
 
 
@@ -484,10 +484,10 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
     found = prepare_patient(
-        made, study_in(tmp_path / "found", bias=False, tumour_command=(*words, "some"), around_tumour_mm=12.0)
+        made, study_in(tmp_path / "found", bias=False, tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0)
     )
     named = replace(made, tumour_mask=found / files.TUMOUR)
-    cut = prepare_patient(named, study := study_in(tmp_path / "named", bias=False, around_tumour_mm=12.0))
+    cut = prepare_patient(named, study := study_in(tmp_path / "named", bias=False, tumour_crop_margin_mm=12.0))
     whole = prepare_patient(named, study_in(tmp_path / "whole", bias=False))
     few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
     np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
@@ -503,14 +503,14 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
 
 
 def test_who_has_no_tumour_is_not_cut_around_one(made: Patient, tmp_path: Path) -> None:
-    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.around_tumour_mm needs one"):
-        prepare_patient(made, study_in(tmp_path, around_tumour_mm=12.0))
+    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.tumour_crop_margin_mm needs one"):
+        prepare_patient(made, study_in(tmp_path, tumour_crop_margin_mm=12.0))
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}", "none")
     with pytest.raises(UnusablePatient, match="found no tumour, around which"):
-        prepare_patient(made, study_in(tmp_path, tumour_command=words, around_tumour_mm=12.0))
-    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, around_tumour_mm=12.0))
+        prepare_patient(made, study_in(tmp_path, tumour_command=words, tumour_crop_margin_mm=12.0))
+    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, tumour_crop_margin_mm=12.0))
 
 
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -560,7 +560,7 @@ def test_an_outlier_does_not_set_the_scale_and_missing_voxels_are_the_mean() -> 
     spiked[0, 0, 0], spiked[1, 1, 1] = 1e6, np.nan
     found = alignment.zscore(spiked, inside)
     assert found.deviation == pytest.approx(clean.deviation, rel=0.01)
-    assert found.array[0, 0, 0] == alignment.LIMIT
+    assert found.array[0, 0, 0] == alignment.Z_LIMIT
     assert found.array[1, 1, 1] == 0
 
 

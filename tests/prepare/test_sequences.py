@@ -16,8 +16,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import IntegrityError, UnusablePatient
 from mri_vit.prepare import patient as preparing
-from mri_vit.prepare.picture import PANEL
 from mri_vit.prepare.prepared import load_record, reference_of, reference_to_grid
+from mri_vit.prepare.quality import PANEL
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
 

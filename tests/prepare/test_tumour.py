@@ -11,6 +11,7 @@ from mri_vit.data import tokens
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import tumour
+from mri_vit.prepare.prepared import Log
 from mri_vit.prepare.register import mni152
 from mri_vit.settings.sections import Grid
 
@@ -130,14 +131,14 @@ def test_around_a_tumour_is_kept_what_of_the_brain_is_no_further_than_the_margin
     write(Volume(drawn.astype(np.float32), affine), tmp_path / "mask.nii.gz")
     from_grid = np.eye(4)
     from_grid[1, 3] = 30
-    kept, near = tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, from_grid, grid, "t1ce")
+    kept, near = tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, from_grid, grid, "t1ce", Log())
     away = np.linalg.norm((np.argwhere(brain)[:, None] - np.argwhere(drawn)) * 4.0, axis=-1).min(axis=1)
     expected = np.zeros_like(brain)
     expected[brain] = away <= margin_mm
     np.testing.assert_array_equal(near, expected)
     np.testing.assert_array_equal(kept, np.where(expected, volume, 0))
     with pytest.raises(UnusablePatient, match=r"the tumour mask lies .* mm away from the prepared brain"):
-        tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, np.eye(4), grid, "t1ce")
+        tumour.around(tmp_path / "mask.nii.gz", volume, brain, margin_mm, np.eye(4), grid, "t1ce", Log())
 
 
 def test_the_template_is_nilearns_to_the_bit_without_importing_nilearn():

@@ -74,7 +74,7 @@ def normalised(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
 
 
 def test_a_crop_lies_at_its_places_and_all_else_is_air(study):
-    plain = study.model_copy(update={"train": study.train.model_copy(update={"mirror": False, "intensity": 0.0})})
+    plain = study.model_copy(update={"train": study.train.model_copy(update={"flip_lr": False, "intensity_jitter": 0.0})})
     net = objective(plain)
     patients = loaded(cohort.read(study.cohort, study.endpoints)[:4], study)
     patches, place = views(net, patients, np.random.default_rng(0))
@@ -186,7 +186,7 @@ def test_the_file_says_who_was_seen_and_fills_the_same_network_in_a_study(study,
     fill(filled.encoder, file, begun.model, begun.grid)
     torch.testing.assert_close(filled.encoder.state_dict(), weights, rtol=0, atol=0)
     assert weights["net.1.num_batches_tracked"] > 0  # statistics come along
-    short = begun.model_copy(update={"train": begun.train.model_copy(update={"epochs": 1, "rate": 1e-12})})
+    short = begun.model_copy(update={"train": begun.train.model_copy(update={"epochs": 1, "learning_rate": 1e-12})})
     trained = fit(patients[8:12], patients[12:16], short, tmp_path / "fold", seed=0)
     torch.testing.assert_close(trained.encoder.net[0].weight, weights["net.0.weight"], rtol=0, atol=1e-6)
     assert set(trained.image_exposed) == {p.subject for p in patients[:8]}

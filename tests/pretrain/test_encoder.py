@@ -18,7 +18,7 @@ from waits import Waits
 
 from mri_vit import cli
 from mri_vit.crossval import folds, loop, pretraining
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.model import network
@@ -48,7 +48,7 @@ def prepared(tiny: Study, pretrain: Pretrain, repeats: int = 1, comparators: tup
     table.to_csv(study.cohort, index=False)
     add_records(study, table.patient)
     with run_folder.claimed(study):
-        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
+        run_cohort.freeze(study, cohort.read(study.cohort, study.endpoints), study.output)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     (study.cohort.parent / "study.toml").write_text(study_file.dumps(study))
     return study
@@ -162,7 +162,7 @@ def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_i
     assert {path.name for path in tmp_path.glob("encoder*")} == {"encoder.csv", "encoder.safetensors"}
     assert pretrained(study, patients, file, 0).model.weights == file
     longer = study.model_copy(update={"pretrain": Pretrain(method="mae", epochs=3)})
-    duller = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
+    duller = study.model_copy(update={"train": study.train.model_copy(update={"intensity_jitter": 0.0})})
     for asked, others, seed, what in (
         (longer, patients, 0, "pretrain"),
         (duller, patients, 0, "train"),

@@ -17,9 +17,9 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import mae
-from mri_vit.pretrain.crops import Member, scattered
+from mri_vit.pretrain.dino import Member
 from mri_vit.pretrain.encoder import pretrain, untrained
-from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, target, visible
+from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, scattered, target, visible
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 @pytest.fixture
 def study(tiny: Study) -> Study:
-    settings = Pretrain(method="mae", epochs=3, batch=8, rate=1e-3)
+    settings = Pretrain(method="mae", epochs=3, batch_size=8, learning_rate=1e-3)
     return tiny.model_copy(update={"pretrain": settings})
 
 
@@ -40,7 +40,7 @@ def changed(study: Study, **sections: Any) -> Study:
 
 def plain(study: Study) -> Study:
     """The study without augmentation."""
-    return changed(study, train=study.train.model_copy(update={"mirror": False, "intensity": 0.0}))
+    return changed(study, train=study.train.model_copy(update={"flip_lr": False, "intensity_jitter": 0.0}))
 
 
 def patients_of(study: Study) -> list[cohort.Patient]:
@@ -273,7 +273,7 @@ def test_pretraining_leaves_an_encoder_that_fits_and_a_header_that_says_whose_sc
 def test_pretraining_goes_on_from_given_weights_and_names_the_patients_of_both(study, tmp_path):
     patients, first, second = patients_of(study), tmp_path / "first", tmp_path / "second"
     pretrain(patients[:4], study, first, 0)
-    still = study.pretrain.model_copy(update={"rate": 1e-12, "epochs": 1})
+    still = study.pretrain.model_copy(update={"learning_rate": 1e-12, "epochs": 1})
     model = study.model.model_copy(update={"weights": first})
     pretrain(patients[4:8], study.model_copy(update={"model": model, "pretrain": still}), second, 1)
     for name, tensor in weights_of(first).items():
@@ -340,20 +340,20 @@ def test_pretraining_without_a_method_or_a_transformer_or_with_one_patient_is_re
 
 def test_a_loss_that_is_no_number_stops_with_the_remedy(study, tmp_path, monkeypatch):
     monkeypatch.setattr(mae, "masked_error", lambda predicted, *_: predicted.sum() * math.inf)
-    with pytest.raises(BadNumbers, match=r"in epoch 1; try a pretrain\.rate below 0\.001"):
+    with pytest.raises(BadNumbers, match=r"in epoch 1; try a pretrain\.learning_rate below 0\.001"):
         pretrain(patients_of(study)[:4], study, tmp_path / "e", 0)
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(study):
-    rates = [rate(step, 100, study.pretrain.rate, study.train.warmup) for step in range(101)]
-    assert max(rates) == rates[9] == study.pretrain.rate
+    rates = [rate(step, 100, study.pretrain.learning_rate, study.train.warmup) for step in range(101)]
+    assert max(rates) == rates[9] == study.pretrain.learning_rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert rates[:10] == sorted(rates[:10])
     assert rates[10:] == sorted(rates[10:], reverse=True)
 
 
 def test_a_mirrored_view_is_one_of_the_mirrored_patient(study):
-    mirrored = study.model_copy(update={"train": study.train.model_copy(update={"intensity": 0.0})})
+    mirrored = study.model_copy(update={"train": study.train.model_copy(update={"intensity_jitter": 0.0})})
     patient = some(study, 1)[0]
     mirror_image = flipped(patient)
     found = set()

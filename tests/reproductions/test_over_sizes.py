@@ -23,7 +23,7 @@ def test_a_quarter_of_the_patients_is_seen_four_times_as_often_and_looked_at_as_
     own = Comparator(name="cnn", model={"architecture": "resnet10"}, train={"epochs": 5})
     whole = tiny.model_copy(update={"comparators": (own,)})
     quarter = over_sizes.as_long(whole, 4)
-    for name in ("epochs", "tune_every"):
+    for name in ("epochs", "val_every"):
         assert getattr(quarter.train, name) == 4 * getattr(whole.train, name)
         assert getattr(quarter.of(quarter.comparators[0]).train, name) == 4 * getattr(whole.of(own).train, name)
     assert over_sizes.as_long(whole, 1) == whole

@@ -16,11 +16,11 @@ from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
 from mri_vit import study
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Quality
 from mri_vit.synthetic import cohort as synthetic
 from mri_vit.synthetic.phantom import TISSUE, scan
@@ -114,5 +114,5 @@ def test_no_patient_is_excluded_because_nothing_but_a_thin_rim_enhances(tmp_path
     paths = {"cohort": table, "prepared": tmp_path / "prepared", "output": tmp_path / "run"}
     of = hard[0].model_copy(update=paths)
     with run_folder.claimed(of) as run:
-        study.prepare(of, frozen.freeze(of, cohort.read(table, of.endpoints), run), run, Console(quiet=True))
-        assert len(frozen.included(of, run)) == 4
+        study.prepare(of, run_cohort.freeze(of, cohort.read(table, of.endpoints), run), run, Console(quiet=True))
+        assert len(run_cohort.included(of, run)) == 4

@@ -15,8 +15,8 @@ from made.jobs import refuse, square_of, visible
 from mri_vit.cli import exit_code
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import JobsLeft, Killed, OutOfResource, UsageError
-from mri_vit.prepare import cohort
-from mri_vit.run import atomic, executors, jobs, processes
+from mri_vit.prepare.patient import faults_of
+from mri_vit.run import atomic, executors, jobs
 from mri_vit.run.jobs import Done, Lost, Task, Workplace
 from mri_vit.settings import file as study_file
 from mri_vit.settings.sections import Executor
@@ -212,7 +212,7 @@ def test_patients_whom_a_cluster_lost_are_not_excluded(tiny, tmp_path, on):
     on(Pretended(lambda task: True))
     patient = Patient("p1", {}, {}, {})
     with pytest.raises(Killed, match="p1: lost"):
-        list(cohort.faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
+        list(faults_of({"p1": (patient, tiny)}, at(tmp_path / "s")))
 
 
 def test_what_stops_a_job_from_outside_is_no_fault_of_its_own(tmp_path):
@@ -240,9 +240,9 @@ def test_each_process_sees_a_gpu_of_its_own(monkeypatch):
 
 def test_a_training_on_several_gpus_has_them_for_itself(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,6,7,8")
-    assert processes.gpus(1) == ["3", "5", "6", "7", "8"]
-    assert processes.gpus(2) == ["3,5", "6,7"]
-    assert processes.gpus(6) == []
+    assert jobs.gpus(1) == ["3", "5", "6", "7", "8"]
+    assert jobs.gpus(2) == ["3,5", "6,7"]
+    assert jobs.gpus(6) == []
 
 
 def test_a_queue_that_does_not_answer_hides_no_fault(tmp_path, on):

@@ -14,7 +14,7 @@ import pytest
 from made.jobs import refuse, square
 
 from mri_vit.errors import Killed, MriVitError, UsageError
-from mri_vit.prepare import cohort
+from mri_vit.prepare.patient import faults_of
 from mri_vit.run import executors
 from mri_vit.run.jobs import Workplace
 
@@ -39,7 +39,7 @@ def test_a_patient_on_whom_a_process_was_killed_is_excluded_with_the_signal(monk
         raise Killed({"p2": "its process was killed (SIGKILL)"})
 
     monkeypatch.setattr(executors, "each", each)
-    found = dict(cohort.faults_of({}, Workplace(2)))
+    found = dict(faults_of({}, Workplace(2)))
     assert found == {"p1": None, "p2": {"file": "", "reason": "its process was killed (SIGKILL)"}}
 
 
@@ -56,9 +56,9 @@ def test_what_the_function_raises_is_raised():
 STARTS_ONE = """
 from pathlib import Path
 from made.jobs import say_and_wait
-from mri_vit.run import processes
+from mri_vit.run.jobs import run_in_processes
 if __name__ == "__main__":
-    list(processes.each(say_and_wait, {"p1": (Path.cwd(),)}, 1))
+    list(run_in_processes(say_and_wait, {"p1": (Path.cwd(),)}, 1))
 """
 
 

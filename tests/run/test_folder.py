@@ -87,6 +87,17 @@ def test_prepared_patients_do_not_go_where_the_cohort_lies(tmp_path: Path, prepa
     assert not (tmp_path / "run").exists()
 
 
+def test_the_settings_of_an_older_versions_run_are_read_under_present_names_and_an_old_option_is_not(tmp_path: Path):
+    comparator = '[[comparators]]\nname = "a"\ntrain = {rate = 0.2, tune_every = 3}\n'
+    old = f'name = "x"\ncohort = "in.csv"\nprepared = "p"\noutput = "."\n[train]\nmirror = false\nrate = 0.1\n{comparator}'
+    (tmp_path / "study.toml").write_text(old)
+    study = run_folder.run_settings(tmp_path)
+    assert (study.train.flip_lr, study.train.learning_rate) == (False, 0.1)
+    assert study.comparators[0].train == {"learning_rate": 0.2, "val_every": 3}
+    with pytest.raises(UsageError, match=r"train\.rate is now train\.learning_rate"):
+        run_folder.run_settings(tmp_path, {"train.rate": "0.3"})
+
+
 def test_part_files_that_a_killed_run_left_are_swept_when_it_is_claimed_again_and_nobody_elses(tmp_path: Path):
     names = ("", "fold-1", "fold-1/last", "rivals/r/fold-2", "maps/P1", "another-run/fold-1")
     for name in names:

@@ -14,7 +14,7 @@ from made.prepared import add_records
 from made.study import make_tiny
 from whole_road import mri_vit
 
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.explain.inspection.inspect_network import LearnedResults
 from mri_vit.report.pages import report_files
 from mri_vit.run import files
@@ -39,7 +39,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     add_records(study, NAMES)
     (folder / "study.toml").write_text(study_file.dumps(study).replace(f"{folder}/", ""))
     with run_folder.claimed(study) as run:
-        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        run_cohort.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     (study.output / "excluded.csv").write_text("patient,file,reason\n")
     assert mri_vit("train", folder / "study.toml") == 0
     return folder
@@ -155,7 +155,7 @@ def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn)
     """The one that it was copied from need not be there: nothing in it is read."""
     study = run_folder.run_settings(copy / "run")
     assert (study.cohort, study.prepared) == (copy / "in" / "cohort.csv", copy / "in" / "prepared")
-    scans = {path for patient in frozen.patients(copy / "run", study) for path in patient.scans.values()}
+    scans = {path for patient in run_cohort.patients(copy / "run", study) for path in patient.scans.values()}
     assert {path.parent for path in scans if path} == {copy / "in"}
     before = (copy / "run" / "cohort.csv").read_bytes()
     assert verbs(copy, "train", "explain", "inspect") == {"train": 0, "explain": 0, "inspect": 0}
@@ -171,15 +171,15 @@ def test_a_copied_table_of_paths_near_and_far_is_still_the_frozen_one(tmp_path: 
     run = tmp_path / "first" / "run"
     run.mkdir()
     patient = cohort.Patient("p", {"t1": near, "t1ce": far, "t2": None, "flair": None}, {"mgmt": 1.0}, {"age": "60"})
-    (run / "cohort.csv").write_bytes(frozen.table([patient], run))
+    (run / "cohort.csv").write_bytes(run_cohort.table([patient], run))
     run_folder.write_origin(run)
     copied = tmp_path / "second" / "deeper"
     shutil.copytree(tmp_path / "first", copied)
     moved = replace(patient, scans=patient.scans | {"t1": copied / "scan.nii"})
-    assert frozen.is_frozen([moved], copied / "run")
-    assert not frozen.is_frozen([replace(moved, labels={"mgmt": 0.0})], copied / "run")
-    assert not frozen.is_frozen([replace(moved, scans=patient.scans | {"t2": far})], copied / "run")
-    assert not frozen.is_frozen([moved, moved], copied / "run")
+    assert run_cohort.is_frozen([moved], copied / "run")
+    assert not run_cohort.is_frozen([replace(moved, labels={"mgmt": 0.0})], copied / "run")
+    assert not run_cohort.is_frozen([replace(moved, scans=patient.scans | {"t2": far})], copied / "run")
+    assert not run_cohort.is_frozen([moved, moved], copied / "run")
 
 
 def test_a_run_that_was_moved_alone_finds_what_it_was_made_from_also_a_second_time(tree: Path, tmp_path: Path):
@@ -218,5 +218,5 @@ def test_a_run_of_an_older_version_with_absolute_paths_goes_on(copy: Path):
         (run / name).unlink()
     assert verbs(copy, "train") == {"train": 0}
     with run_folder.claimed(study):
-        frozen.freeze(study, cohort.read(study.cohort, study.endpoints), run)
+        run_cohort.freeze(study, cohort.read(study.cohort, study.endpoints), run)
     assert os.path.isabs(cohort.read(run / "cohort.csv", study.endpoints)[0].scans["t1"] or "")

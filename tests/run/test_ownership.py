@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from mri_vit.run.ownership import file_lock
+from mri_vit.run.atomic import file_lock
 
 
 def test_a_second_waits_until_the_first_has_made_it(tmp_path):

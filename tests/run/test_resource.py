@@ -44,9 +44,9 @@ def test_a_full_disk_says_what_is_needed_and_what_is_free(tmp_path: Path, error:
 def test_memory_that_is_not_there_says_what_was_asked_for_and_a_smaller_setting(tmp_path: Path):
     with pytest.raises(RuntimeError) as end:
         torch.empty(1 << 55)
-    found = lack(end.value, tmp_path, smaller="a train.batch below 8")
+    found = lack(end.value, tmp_path, smaller="a train.batch_size below 8")
     assert "out of memory: 144,115,188 GB needed at once, " in str(found)
-    assert "free; try a train.batch below 8" in str(found)
+    assert "free; try a train.batch_size below 8" in str(found)
     with pytest.raises(MemoryError) as lacking:
         np.empty(1 << 55)
     assert "needed at once" in str(lack(lacking.value, tmp_path))
@@ -93,7 +93,7 @@ def test_a_loss_that_is_no_number_ends_with_7_and_the_remedy(tiny, tmp_path, mon
 
     monkeypatch.setattr(supervised, "losses", broken)
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    with pytest.raises(BadNumbers, match=rf"{which}.* became nan in epoch 1; try a train\.rate below") as end:
+    with pytest.raises(BadNumbers, match=rf"{which}.* became nan in epoch 1; try a train\.learning_rate below") as end:
         fit(patients[4:], patients[:4], tiny, tmp_path, 0)
     assert end.value.exit_code == 7
 

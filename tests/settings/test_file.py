@@ -9,6 +9,8 @@ import pytest
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
+from mri_vit.settings.file import RENAMED
+from mri_vit.settings.schema import Study
 
 ROOT = Path(__file__).parents[2]
 CONFIGS, REPRODUCTIONS = ROOT / "configs", ROOT / "pipelines" / "reproductions"
@@ -104,23 +106,32 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
         ("[model]\ntexture = 8\n", "model: texture 8 joins a convolutional stem; give conv_stem too"),
         (
-            "[train]\nmove_mm = 9\n",
-            "move_mm must be at most half a patch, 8 mm here, or a place shows nothing of what it held; found 9",
-        ),
-        ('[train]\nsided = ["handed"]\n', r"train\.sided names 'handed', which is no endpoint of the study \(mgmt, "),
-        (
-            '[train]\nmixup = 0.2\nsided = ["mgmt"]\n',
-            r"train\.sided needs patients who are mirrored whole, and train\.mixup mixes them: leave one out",
-        ),
-        ("[train]\nmixup = 0.2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.mixup out"),
-        ("[train]\ndevices = 2\nguide_share = 1\n", r"guide_… needs whole patients on one device: leave train\.devices out"),
-        (
-            '[[comparators]]\nname = "a"\nmodel = {depth = 0, pool = "max"}\ntrain = {guide_attention = 1.0}\n',
-            r"comparators\.a: train\.guide_attention teaches CLS to attend, and model\.depth 0 has no attention; leave it out",
+            "[train]\ntranslation_mm = 9\n",
+            "translation_mm must be at most half a patch, 8 mm here, or a grid position shows nothing of what it held; found 9",
         ),
         (
-            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {guide_tokens = true}\n',
-            r"comparators\.a: train\.guide_tokens is about tokens or blocks, which resnet10 does not have; leave it out$",
+            '[train]\nlaterality_endpoints = ["handed"]\n',
+            r"train\.laterality_endpoints names 'handed', which is no endpoint of the study \(mgmt, ",
+        ),
+        (
+            '[train]\nmixup = 0.2\nlaterality_endpoints = ["mgmt"]\n',
+            r"train\.laterality_endpoints needs patients who are flipped whole, and train\.mixup mixes them: leave one out",
+        ),
+        (
+            "[train]\nmixup = 0.2\nmask_supervision_fraction = 1\n",
+            r"masks in training need whole patients on one device: leave train\.mixup out",
+        ),
+        (
+            "[train]\ndevices = 2\nmask_supervision_fraction = 1\n",
+            r"masks in training need whole patients on one device: leave train\.devices out",
+        ),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {depth = 0, pool = "max"}\ntrain = {mask_supervision_attention = 1.0}\n',
+            r"comparators\.a: train\.mask_supervision_attention trains the attention of CLS, and model\.depth 0 has none; leave",
+        ),
+        (
+            '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {tumour_tokens_first = true}\n',
+            r"comparators\.a: train\.tumour_tokens_first is about tokens or blocks, which resnet10 does not have; leave it out$",
         ),
         ('[model]\nchannels = ["t1ce"]\n', "reads all of the study's sequences: leave model.channels out"),
         ('[prepare]\nreference = "adc"\n', r"prepare\.reference 'adc' is not among channels \['t1', 't1ce', 't2', 'flair'\]"),
@@ -131,6 +142,24 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
 def test_a_wrong_study_file_is_refused_with_line_and_remedy(tmp_path, more: str, message: str):
     with pytest.raises(UsageError, match=message):
         study_file.load(study(tmp_path, more))
+
+
+RENAMED_KEYS = [(section, old, new) for section, keys in RENAMED.items() for old, new in keys.items()]
+
+
+@pytest.mark.parametrize(("section", "old", "new"), RENAMED_KEYS)
+def test_a_key_of_an_older_version_is_refused_with_its_present_name(tmp_path: Path, section: str, old: str, new: str):
+    answer = rf"unknown key '{section}\.{old}': {section}\.{old} is now {section}\.{new}$"
+    with pytest.raises(UsageError, match=f"line 6: {answer}"):
+        study_file.load(study(tmp_path, f"[{section}]\n{old} = 1\n"))
+    with pytest.raises(UsageError, match=answer):
+        study_file.load(study(tmp_path), {f"{section}.{old}": "1"})
+    assert new in Study.model_fields[section].annotation.model_fields  # type: ignore[union-attr]
+
+
+def test_a_comparators_key_of_an_older_version_is_refused_with_its_present_name(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"'comparators\.a\.train\.rate': train\.rate is now train\.learning_rate"):
+        study_file.load(study(tmp_path, '[[comparators]]\nname = "a"\ntrain = {rate = 0.1}\n'))
 
 
 def test_a_missing_study_file_is_named(tmp_path):
@@ -174,7 +203,7 @@ train = {betas = [0.9, 0.99]}
 [[comparators]]
 name = "resnet10"
 model = {architecture = "resnet10", channels = ["t1ce", "flair"]}
-train = {batch = 4}
+train = {batch_size = 4}
 """
 
 
@@ -198,7 +227,7 @@ def test_a_comparator_without_tokens_drops_the_keys_about_them_and_keeps_the_oth
     assert (resnet.model.weights, resnet.model.tokens) == (None, "foreground")
     assert (resnet.train.token_budget, resnet.train.mixup, resnet.train.layer_decay) == (None, 0.0, 1.0)
     assert resnet.pretrain.method == "none"
-    assert (resnet.train.epochs, resnet.train.batch, resnet.model.drop_path) == (40, 4, 0.2)
+    assert (resnet.train.epochs, resnet.train.batch_size, resnet.model.drop_path) == (40, 4, 0.2)
 
 
 def test_a_comparator_has_the_licence_of_the_file_that_it_starts_from(tmp_path):
@@ -237,7 +266,7 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
     names += ("features/features", "features/features_hard", "ablation/variants_gbm")
     others = [study_file.load(REPRODUCTIONS / f"{name}.toml") for name in names]
     assert all(other.model == gbm.model for other in others)
-    keys = {"rate", "weight_decay", "token_budget", "batch", "tune_fraction"}
+    keys = {"learning_rate", "weight_decay", "token_budget", "batch_size", "val_fraction"}
     for other in others[:2]:
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 
@@ -247,7 +276,13 @@ def test_the_recommended_network_with_masks_is_the_contests():
     contest = study_file.load(REPRODUCTIONS / "simulated_effects" / "contest.toml")
     assert masks.model.pool == "cls"  # the heads read CLS alone
     assert (masks.grid, masks.model, masks.prepare) == (contest.grid, contest.model, contest.prepare)
-    apart = {"folds", "token_budget", "sided", "threads", "workers"}  # real tumours are larger; the sides are of synthetic causes
+    apart = {
+        "folds",
+        "token_budget",
+        "laterality_endpoints",
+        "threads",
+        "workers",
+    }  # real tumours are larger; the sides are of synthetic causes
     assert masks.train.model_dump(exclude=apart) == contest.train.model_dump(exclude=apart)
 
 
@@ -296,8 +331,8 @@ def test_the_documented_study_is_the_one_that_we_recommend(tmp_path):
         ('[pretrain]\nepochs = 3\n[train]\nepochs = "x"\n', 4, "an integer"),
         ('[model]\npool = "median"\n', 2, "'cls', 'mean' or 'max'"),
         ('[explain]\nmethods = ["rollouts"]\n', 2, "'rollout'"),
-        ("[train]\nmirror = 3\n", 2, "true or false"),
-        ("[train]\nrate = true\n[pretrain]\nrate = []\n", 4, "a number"),
+        ("[train]\nflip_lr = 3\n", 2, "true or false"),
+        ("[train]\nlearning_rate = true\n[pretrain]\nlearning_rate = []\n", 4, "a number"),
         ("train.folds = 1.5\n", 1, "an integer"),
         (
             '[[comparators]]\nname = "a"\n[comparators.model]\ndepth = 2\n[[comparators]]\nname = "b"\nmodel = {dim = "x"}\n',

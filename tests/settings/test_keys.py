@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.keys import Key, keys, sections
+from mri_vit.settings.file import Key, keys, study_sections
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 
 @pytest.mark.parametrize("section", [Study, Endpoint, Comparator])
@@ -30,4 +29,4 @@ def test_keys_have_their_type_bounds_and_default_in_words():
         "unset",
     )
     assert (known["cohort"].kind, known["cohort"].default) == ("path", None)
-    assert {key.section for key in keys()} == set(sections())
+    assert {key.section for key in keys()} == set(study_sections())

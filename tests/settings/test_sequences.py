@@ -8,9 +8,9 @@ import pytest
 
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
+from mri_vit.settings.recipe import is_quantitative, named, template_sequence, title, titles
 from mri_vit.settings.schema import CHANNELS, Model, Study
 from mri_vit.settings.sections import Explain, Prepare
-from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 HEAD = 'name = "x"\ncohort = "c.csv"\nprepared = "p"\noutput = "r"\n'
 TWO = 'channels = ["t1", "flair"]\n'
@@ -72,7 +72,7 @@ def test_any_number_of_sequences_goes_without_maps_and_a_convolutional_network_m
 def test_sequences_have_names_for_people_and_maps_of_a_quantity_are_known_by_a_word():
     assert [title(name) for name in (*CHANNELS, "adc", "asl_cbf")] == ["T1", "T1ce", "T2", "FLAIR", "ADC", "ASL CBF"]
     pairs = [(CHANNELS, "t1ce"), (CHANNELS, "t1"), (CHANNELS, "flair"), (("t1", "flair"), "flair"), (("t2", "flair"), "flair")]
-    assert [like_the_template(*pair) for pair in pairs] == ["t1ce", "t1", "t1ce", "t1", "flair"]
+    assert [template_sequence(*pair) for pair in pairs] == ["t1ce", "t1", "t1ce", "t1", "flair"]
     assert (titles(["t1"]), titles(["t1", "flair"])) == ("T1", "T1 and FLAIR")
     assert named(CHANNELS) == "T1, contrast-enhanced T1 (T1ce), T2 and FLAIR"
     assert [name for name in (*CHANNELS, "swi", "dwi", "adc", "dti_fa", "asl_cbf", "faint") if is_quantitative(name)] == [

@@ -49,8 +49,8 @@ def some(study: Study) -> list[Patient]:
 
 def changed(study: Study, count: int, pretrain: dict[str, Any] = {}, **train: Any) -> Study:  # noqa: B006 (read alone)
     settings = study.model_dump()
-    settings["train"] |= {"devices": count, "epochs": 2, "batch": 6, **train}
-    settings["pretrain"] |= {"epochs": 2, "batch": 6, **pretrain}
+    settings["train"] |= {"devices": count, "epochs": 2, "batch_size": 6, **train}
+    settings["pretrain"] |= {"epochs": 2, "batch_size": 6, **pretrain}
     return Study.model_validate(settings)
 
 
@@ -68,7 +68,7 @@ def test_two_devices_learn_from_labels_what_one_does(tiny, survival: str):
     train, tune, found = some(study)[:18], some(study)[18:], []
     for count in (1, 2):
         folder = study.output / str(count)
-        fit(train, tune, changed(study, count, mixup=0.4, ema=0.9, rate=1e-2), folder, seed=3)
+        fit(train, tune, changed(study, count, mixup=0.4, ema=0.9, learning_rate=1e-2), folder, seed=3)
         found.append(folder / files.WEIGHTS)
     assert furthest(*found) < CLOSE
 
@@ -79,7 +79,7 @@ def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
     found = []
     for count in (1, 2):
         file = tiny.output / str(count) / "encoder.safetensors"
-        study = changed(tiny, count, {"method": method, "rate": RATE}, token_budget=None)
+        study = changed(tiny, count, {"method": method, "learning_rate": RATE}, token_budget=None)
         told = pretrain(some(tiny)[:18], study, file, seed=3)
         found.append((file, told))
     (one, alone), (other, together) = found
@@ -89,14 +89,14 @@ def test_two_devices_learn_without_labels_what_one_does(tiny, method: str):
 
 @pytest.mark.slow
 def test_a_fault_in_the_processes_reaches_the_first_as_it_is(tiny):
-    with pytest.raises(BadNumbers, match=r"train\.rate"):
-        fit(some(tiny)[:18], some(tiny)[18:], changed(tiny, 2, rate=1e300), tiny.output / "run", seed=0)
+    with pytest.raises(BadNumbers, match=r"train\.learning_rate"):
+        fit(some(tiny)[:18], some(tiny)[18:], changed(tiny, 2, learning_rate=1e300), tiny.output / "run", seed=0)
 
 
 def test_what_does_not_hold_is_refused_with_its_reason(tiny):
-    with pytest.raises(ValueError, match=r"train.batch 5 cannot be shared out evenly among train\.devices 2"):
-        changed(tiny, 2, batch=5)
-    with pytest.raises(ValueError, match=r"pretrain\.batch 5 cannot be shared out"):
+    with pytest.raises(ValueError, match=r"train.batch_size 5 cannot be shared out evenly among train\.devices 2"):
+        changed(tiny, 2, batch_size=5)
+    with pytest.raises(ValueError, match=r"pretrain\.batch_size 5 cannot be shared out"):
         changed(tiny, 2, {"batch": 5, "method": "mae"})
     with pytest.raises(UsageError, match="batches of 7 cannot be shared out"):
         pretrain(some(tiny)[:7], changed(tiny, 2, {"batch": 8, "method": "mae"}), tiny.output / "e.safetensors", seed=0)

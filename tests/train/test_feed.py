@@ -83,7 +83,7 @@ def test_labels_are_those_of_the_patients_and_with_mixup_of_their_partners(tiny)
 @pytest.mark.parametrize("mirror", [True, False])
 def test_a_mirrored_patient_teaches_nothing_of_an_endpoint_that_may_hang_on_the_side(tiny, mirror: bool):
     name, *others = [endpoint.name for endpoint in tiny.endpoints]
-    study = changed(tiny, mirror=mirror, sided=(name,))
+    study = changed(tiny, flip_lr=mirror, laterality_endpoints=(name,))
     feed, turn = Feed(patients(study), study, CPU, 0), a_turn(*range(24))
     turned = torch.from_numpy(feed.draw(turn).mirrored[:, 0])
     assert (0 < turned.sum() < 24) == mirror

@@ -32,7 +32,12 @@ from mri_vit.train.loop import Turn
 from mri_vit.train.supervised import fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-ALL: dict[str, Any] = {"guide_share": 1.0, "guide_attention": 1.0, "guide_labels": 1.0, "guide_encoded": 1.0}
+ALL: dict[str, Any] = {
+    "mask_supervision_fraction": 1.0,
+    "mask_supervision_attention": 1.0,
+    "mask_supervision_patch_labels": 1.0,
+    "mask_supervision_token_labels": 1.0,
+}
 
 
 def changed(study: Study, model: dict[str, Any] | None = None, **train: Any) -> Study:
@@ -84,9 +89,9 @@ def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mas
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     with pytest.raises(UsageError, match="none of 24 patients has one"):
-        check(changed(tiny, guide_share=1.0), patients)
+        check(changed(tiny, mask_supervision_fraction=1.0), patients)
     found_nothing = tiny.prepare.model_copy(update={"tumour_command": ("segment", "{t1ce}", "{output}")})
-    after_it = changed(tiny, guide_share=1.0).model_copy(update={"prepare": found_nothing})
+    after_it = changed(tiny, mask_supervision_fraction=1.0).model_copy(update={"prepare": found_nothing})
     check(after_it, patients)
     with pytest.raises(UsageError, match="none of 24 training patients has one"):
         Masks(patients, after_it)
@@ -143,7 +148,7 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
 
 def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
     study, patients = masked
-    study = changed(study, {"zero_head": False, "drop_path": 0.0, "depth": 2}, guide_encoded=1.0)
+    study = changed(study, {"zero_head": False, "drop_path": 0.0, "depth": 2}, mask_supervision_token_labels=1.0)
     plain = untrained(patients, study, 0).eval()
     patches, place, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
     seen, elsewhere = see(plain, patches, place, share), see(plain, patches, place + 7, share)
@@ -183,7 +188,7 @@ def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():
 
 def test_guidance_makes_cls_attend_to_the_tumour_and_leaves_nothing_in_the_file(masked, tmp_path):
     study, patients = masked
-    study = changed(study, {"drop_path": 0.0}, epochs=30, rate=5e-3, token_budget=None, mirror=False)
+    study = changed(study, {"drop_path": 0.0}, epochs=30, learning_rate=5e-3, token_budget=None, flip_lr=False)
     attended, kept = {}, {}
     for name, weights in (("plain", dict[str, Any]()), ("guided", ALL)):
         (folder := tmp_path / name).mkdir()
@@ -208,7 +213,7 @@ def on_tumour(net: Network, patient: Patient, study: Study) -> float:
 
 def test_a_guided_training_that_was_stopped_goes_on_as_if_it_had_not_been(masked, tmp_path, monkeypatch):
     study, patients = masked
-    study = changed(study, **ALL, guide_tokens=True, move_mm=10.0, token_budget=8, epochs=6)
+    study = changed(study, **ALL, tumour_tokens_first=True, translation_mm=10.0, token_budget=8, epochs=6)
     (tmp_path / "whole").mkdir()
     whole = fit(patients[:16], patients[16:], study, tmp_path / "whole", 0)
     monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
@@ -242,7 +247,7 @@ def test_guidance_is_computed_in_the_precision_that_is_asked_for(
 
 def test_a_token_budget_keeps_the_tokens_that_hold_tumour(masked):
     study, patients = masked
-    feed = Feed(patients, changed(study, guide_tokens=True, token_budget=20), torch.device("cpu"), 0)
+    feed = Feed(patients, changed(study, tumour_tokens_first=True, token_budget=20), torch.device("cpu"), 0)
     drawn = feed.draw(Turn(0, 0, tuple(range(4)), (0,) * 4))
     for patient in range(4):
         holds = set(np.flatnonzero(feed.masks.holds[patient]))
@@ -253,7 +258,7 @@ def test_a_token_budget_keeps_the_tokens_that_hold_tumour(masked):
 @pytest.mark.parametrize("architecture", ["monai_vit", "swin_vit", "hybrid_resnet10"])
 def test_a_network_without_tokens_or_a_map_cannot_be_guided(masked, architecture: str):
     study, patients = masked
-    study = changed(study, {"architecture": architecture}, guide_share=1.0, token_budget=None)
+    study = changed(study, {"architecture": architecture}, mask_supervision_fraction=1.0, token_budget=None)
     study = study.model_copy(update={"grid": Grid(edge=64, spacing_mm=4.0, patch=8)})
     with pytest.raises(UsageError, match=f"{architecture} has neither"):
         check(study, patients)

@@ -86,13 +86,15 @@ def test_without_patience_or_epochs_left_no_step_is_made(tmp_path):
 
 @pytest.mark.parametrize("scale", [math.inf, math.nan])
 def test_a_loss_that_is_not_finite_names_the_place_the_epoch_and_the_remedy(tmp_path, scale: float):
-    with pytest.raises(BadNumbers, match=rf"{tmp_path}: the loss became (inf|nan) in epoch 1; try a train\.rate below 0\.1"):
+    with pytest.raises(
+        BadNumbers, match=rf"{tmp_path}: the loss became (inf|nan) in epoch 1; try a train\.learning_rate below 0\.1"
+    ):
         made(a_schedule(tmp_path), State(), [], scale)
 
 
 def test_a_gradient_that_is_not_finite_before_any_loss_is_named_as_such_and_the_epoch_does_not_count(tmp_path):
     state = State()
-    remedy = r'in epoch 1; try a train\.rate below 0\.1, or train\.precision "32-true"'
+    remedy = r'in epoch 1; try a train\.learning_rate below 0\.1, or train\.precision "32-true"'
     with pytest.raises(BadNumbers, match=rf"{tmp_path}: a gradient became infinite {remedy}"):
         made(a_schedule(tmp_path), state, [], scale=1e37, power=4.0)  # the loss is a number yet, its gradient's norm is none
     assert state == State()

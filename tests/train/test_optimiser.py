@@ -11,8 +11,7 @@ from torch import nn
 
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Model, Study
+from mri_vit.settings.schema import Endpoint, Model, Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train.loop import Rates, optimiser, rate, set_rates
 
@@ -34,7 +33,7 @@ def groups(net: nn.Module, study: Study, step: int | None = None, steps: int = 1
     """Each parameter's group, by the parameter's name."""
     adamw = optimiser(net, study)
     if step is not None:
-        set_rates(adamw, step, steps, Rates(study.train.rate, study.train.warmup, study.train.frozen))
+        set_rates(adamw, step, steps, Rates(study.train.learning_rate, study.train.warmup, study.train.freeze_fraction))
     names = {id(parameter): name for name, parameter in net.named_parameters()}
     listed = [(names[id(parameter)], group) for group in adamw.param_groups for parameter in group["params"]]
     assert sorted(name for name, _ in listed) == sorted(names.values())  # each once
@@ -42,15 +41,15 @@ def groups(net: nn.Module, study: Study, step: int | None = None, steps: int = 1
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_zero(tiny):
-    rates = [rate(step, 100, tiny.train.rate, tiny.train.warmup) for step in range(101)]
-    assert max(rates) == rates[9] == tiny.train.rate
+    rates = [rate(step, 100, tiny.train.learning_rate, tiny.train.warmup) for step in range(101)]
+    assert max(rates) == rates[9] == tiny.train.learning_rate
     assert rates[100] == pytest.approx(0, abs=1e-12)
     assert all(a < b for a, b in itertools.pairwise(rates[:10]))
     assert all(a > b for a, b in itertools.pairwise(rates[10:]))
 
 
 def test_each_block_learns_slower_than_the_one_behind_it_and_the_patch_embedding_slowest(tiny, net):
-    found = groups(net, trained_with(tiny, layer_decay=0.5, embedding_rate=0.2))
+    found = groups(net, trained_with(tiny, layer_decay=0.5, embedding_lr_factor=0.2))
     expected = {
         "head.mgmt.weight": 1,
         "head.mgmt.bias": 1,
@@ -67,20 +66,22 @@ def test_each_block_learns_slower_than_the_one_behind_it_and_the_patch_embedding
 
 
 def test_with_the_options_off_everything_learns_at_the_schedules_rate(tiny, net):
-    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {rate(30, 100, tiny.train.rate, tiny.train.warmup)}
+    assert {group["lr"] for group in groups(net, tiny, step=30).values()} == {
+        rate(30, 100, tiny.train.learning_rate, tiny.train.warmup)
+    }
 
 
 def test_a_first_step_moves_each_weight_by_its_share_of_the_rate(tiny, net):
-    study = trained_with(tiny, layer_decay=0.5, embedding_rate=0.2, weight_decay=0.0, rate=1e-3)
+    study = trained_with(tiny, layer_decay=0.5, embedding_lr_factor=0.2, weight_decay=0.0, learning_rate=1e-3)
     adamw = optimiser(net, study)
     shares = {id(parameter): group["share"] for group in adamw.param_groups for parameter in group["params"]}
     before = {name: parameter.detach().clone() for name, parameter in net.named_parameters()}
     for parameter in net.parameters():
         parameter.grad = torch.ones_like(parameter)
-    set_rates(adamw, 40, 100, Rates(study.train.rate, study.train.warmup))
+    set_rates(adamw, 40, 100, Rates(study.train.learning_rate, study.train.warmup))
     adamw.step()  # Adam's first step is the rate itself, whatever the size of the gradient
     for name, parameter in net.named_parameters():
-        moved = torch.full_like(parameter, rate(40, 100, study.train.rate, study.train.warmup) * shares[id(parameter)])
+        moved = torch.full_like(parameter, rate(40, 100, study.train.learning_rate, study.train.warmup) * shares[id(parameter)])
         torch.testing.assert_close(before[name] - parameter.detach(), moved, rtol=1e-2, atol=1e-7)
 
 
@@ -95,18 +96,18 @@ def test_weights_of_linear_maps_and_convolutions_are_decayed_and_nothing_else(ti
 
 @pytest.mark.parametrize(("frozen", "first"), [(0.0, 0), (0.25, 3), (0.5, 5), (1.0, 10)])  # of ten steps
 def test_for_the_frozen_share_of_steps_the_heads_learn_alone(tiny, net, frozen: float, first: int):
-    study = trained_with(tiny, frozen=frozen)
+    study = trained_with(tiny, freeze_fraction=frozen)
     for step in range(10):
         of_heads, of_others = set(), set()
         for name, group in groups(net, study, step, steps=10).items():
             (of_heads if name.startswith("head.") else of_others).add(group["lr"])
-        assert of_heads == {rate(step, 10, study.train.rate, study.train.warmup)}
-        assert of_others == ({rate(step, 10, study.train.rate, study.train.warmup)} if step >= first else {0.0})
+        assert of_heads == {rate(step, 10, study.train.learning_rate, study.train.warmup)}
+        assert of_others == ({rate(step, 10, study.train.learning_rate, study.train.warmup)} if step >= first else {0.0})
 
 
 def test_a_network_without_blocks_has_one_rate_but_for_its_frozen_share(tiny):
     trunk = nn.Sequential(nn.Conv3d(1, 2, 3), nn.BatchNorm3d(2))
     net = nn.ModuleDict({"encoder": nn.ModuleDict({"net": trunk}), "head": nn.Linear(2, 1)})
-    found = groups(net, trained_with(tiny, layer_decay=0.5, embedding_rate=0.2))
+    found = groups(net, trained_with(tiny, layer_decay=0.5, embedding_lr_factor=0.2))
     assert {group["share"] for group in found.values()} == {1.0}
     assert {name for name, group in found.items() if group["head"]} == {"head.weight", "head.bias"}

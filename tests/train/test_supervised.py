@@ -42,8 +42,9 @@ pytestmark = [
 
 
 OPTIONS: list[dict[str, Any]] = [  # of [train]
-    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"frozen": 0.25}, {"layer_decay": 0.5, "embedding_rate": 0.2},
-    {"token_budget": None, "mirror": False, "class_weights": False},
+    {"ema": 0.9}, {"mixup": 0.8}, {"modality_dropout": 0.5}, {"freeze_fraction": 0.25},
+    {"layer_decay": 0.5, "embedding_lr_factor": 0.2},
+    {"token_budget": None, "flip_lr": False, "class_weights": False},
 ]  # fmt: skip
 NETWORKS: list[dict[str, Any]] = [  # of [model]
     {"pool": "mean"}, {"pool": "max"}, {"stem": 8}, {"conv_stem": 4}, {"zero_head": False},
@@ -53,9 +54,9 @@ EVERYTHING: dict[str, Any] = {
     "ema": 0.9,
     "mixup": 0.8,
     "modality_dropout": 0.3,
-    "frozen": 0.3,
+    "freeze_fraction": 0.3,
     "layer_decay": 0.7,
-    "embedding_rate": 0.5,
+    "embedding_lr_factor": 0.5,
 }
 
 
@@ -115,7 +116,9 @@ def test_an_endpoint_alone_may_be_worse_than_knowing_nothing_so_that_its_best_ev
 
 
 def test_patience_ends_training_early(tiny):
-    impatient = tiny.model_copy(update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "rate": 1.0})})
+    impatient = tiny.model_copy(
+        update={"train": tiny.train.model_copy(update={"patience": 1, "epochs": 50, "learning_rate": 1.0})}
+    )
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     fit(patients[:16], patients[16:], impatient, tiny.output, seed=0)
     with (tiny.output / "history.csv").open() as file:
@@ -286,7 +289,7 @@ def encoder_in(file: Path) -> dict[str, torch.Tensor]:
 
 def test_while_it_is_frozen_the_encoder_stays_and_then_it_learns(tiny, monkeypatch):
     monkeypatch.setattr(checkpoint, "SAVE_SECONDS", 0.0)
-    half = changed(tiny, epochs=4, frozen=0.5, patience=9)
+    half = changed(tiny, epochs=4, freeze_fraction=0.5, patience=9)
     patients = cohort.read(half.cohort, half.endpoints)
     start = dict(untrained(patients[:16], half, seed=0).encoder.state_dict())
 
@@ -330,7 +333,7 @@ def test_a_write_that_fails_leaves_the_file_as_it_was(tmp_path):
 
 
 def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_differ_between_patients(tiny):
-    study = changed(tiny, {"architecture": "resnet10"}, batch=4, mirror=False, intensity=0.0, token_budget=None)
+    study = changed(tiny, {"architecture": "resnet10"}, batch_size=4, flip_lr=False, intensity_jitter=0.0, token_budget=None)
     patients = cohort.read(study.cohort, study.endpoints)
     net = untrained(patients, changed(study, {"zero_head": False}), 0)
     for norm in (norms := [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm3d)]):
@@ -347,7 +350,7 @@ def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_dif
 def test_a_convolutional_network_learns_survival_and_a_stopped_training_ends_with_the_same_bytes(
     tiny, tmp_path, architecture: str
 ):
-    study = changed(tiny, {"architecture": architecture, "survival": "cox"}, epochs=2, batch=4, ema=0.5, token_budget=None)
+    study = changed(tiny, {"architecture": architecture, "survival": "cox"}, epochs=2, batch_size=4, ema=0.5, token_budget=None)
     patients = cohort.read(study.cohort, study.endpoints)
 
     def stop(epoch: int, *_: float) -> None:

@@ -27,7 +27,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.explain.inspection.vit_numbers import Components, centres_mm
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs.overlays import COLOURS, CONTRAST, OPACITY, PLANES, SCALE
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 from mri_vit.settings.sections import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, VERMILLION, WIDTH
 
@@ -207,7 +207,7 @@ def input_planes(
             title = f"{name}\n{'xyz'[axis]} = {mm:.0f} mm".replace("-", "−")
             axes.text(left + width / 2, -0.5 - 0.02 * sheet.shape[0], title, fontsize=8.5, ha="center", va="bottom")
         axes.set_yticks(
-            [row * (tall + PANEL_GAP) + tall / 2 for row in range(len(scans))], [sequences.title(scan) for scan in scans]
+            [row * (tall + PANEL_GAP) + tall / 2 for row in range(len(scans))], [recipe.title(scan) for scan in scans]
         )
         axes.set(xticks=[], xlim=(-0.5, sheet.shape[1] - 0.5), ylim=(sheet.shape[0] - 0.5, -0.5))
         axes.tick_params(length=0, labelsize=8)

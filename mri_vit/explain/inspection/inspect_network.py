@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,13 +20,13 @@ from rich.console import Console
 from mri_vit import style
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
-from mri_vit.data import synthetic
+from mri_vit.crossval.loop import fold_seed, parts
+from mri_vit.crossval.pretraining import starting_study
+from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection import drawings, features, landscape
-from mri_vit.explain.inspection.features import Features
-from mri_vit.explain.inspection.landscape import Landscape
-from mri_vit.explain.inspection.subject import Subject, find_fold, of_fold
+from mri_vit.explain.inspection import drawings, learned
+from mri_vit.explain.inspection.learned import Features, Landscape, Subject
 from mri_vit.explain.inspection.vit_numbers import (
     NUMBERS_SHOWN,
     VitNumbers,
@@ -38,17 +38,18 @@ from mri_vit.explain.inspection.vit_numbers import (
 )
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import count_parameters
+from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared
-from mri_vit.run import files, integrity, ownership
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run import atomic, files, integrity
+from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign, refuse_links
 from mri_vit.run.screen import WARNING, duration, say, waiting
-from mri_vit.settings import sequences
-from mri_vit.settings.demo import made_up
+from mri_vit.settings import recipe
+from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
+from mri_vit.train.supervised import untrained
 
 Costly = Literal["features", "landscape"]
 LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
@@ -56,15 +57,7 @@ OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Tran
 LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
-HOW = {  # constants of which the page tells
-    "steps": features.STEPS,
-    "roughness": features.ROUGHNESS,
-    "jitter": features.JITTER,
-    "patients": features.PATIENTS,
-    "points": landscape.POINTS,
-    "reach": landscape.REACH,
-}
-OTHER = "Inside the network: what it answers to, and how its loss lies"  # of a network without tokens
+OTHER = "Inside the network: what it responds to, and its loss landscape"  # of a network without tokens
 
 
 @dataclass(frozen=True)
@@ -78,6 +71,20 @@ class Request:
     layer: int | None = None
     head: int | None = None
     without: tuple[Costly, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A fold of a run: its number, counted from 0, its seed, and the patients that its networks were trained on and tested on."""
+
+    number: int
+    seed: int
+    train: Sequence[Patient]
+    test: Sequence[Patient]
+
+    def home(self, run: Path, name: str) -> Path:
+        """The folder of one of the run's networks."""
+        return files.fold_folder(comparator_folder(run, name), 0, self.number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +138,38 @@ def run(
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure_vit(subject, request.place_mm, request.layer, request.head)
-    with ownership.held(output, ["figures"]):
-        learned = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
-        written = write_page(subject, output, numbers, learned)
+    with atomic.held(output, ["figures"]):
+        results = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
+        written = write_page(subject, output, numbers, results)
     say(console, f"inspection: {written}")
     return written
+
+
+def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: int | None, patient: str | None) -> Fold:
+    """The fold asked for, counted from 1; else the one that tests the patient asked for; else the first.
+
+    Raises UsageError where there is no such fold, or the patient is not among those that it tests.
+    """
+    if number is None:
+        number = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
+    if not 1 <= number <= len(split):
+        raise UsageError(f"--fold {number}: the run has folds 1 to {len(split)}")
+    seed = fold_seed(study, 0, number - 1)
+    train, _, test = parts(patients, split[number - 1], study, seed)
+    if patient and patient not in {p.id for p in test}:
+        raise UsageError(f"--patient {patient}: not a test patient of fold {number} ({', '.join(p.id for p in test)})")
+    return Fold(number - 1, seed, train, test)
+
+
+def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str = VIT) -> Subject:
+    """One of the fold's networks, whose own `study` this is, and its test patients, the one asked for first."""
+    home = fold.home(run, name)
+    after = Neural.fitted(study, home).network.eval()
+    start = starting_study(study, comparator_folder(run, name), home)
+    before = untrained(fold.train, start, fold.seed).to(next(after.parameters()).device).eval()
+    shown = sorted(fold.test, key=lambda p: p.id != patient)
+    title = f"{study.name}, fold {fold.number + 1}" + ("" if name == VIT else f", {name}")
+    return Subject(study, title, before, after, shown, fold.train, name)
 
 
 def _learned(
@@ -177,48 +211,34 @@ def convolutional(study: Study) -> list[str]:
 def measure_learned(subject: Subject, beside: Sequence[Subject] = (), without: Collection[Costly] = ()) -> LearnedResults:
     """What is learned of the subject, and the landscapes of others `beside` it."""
     return LearnedResults(
-        None if "features" in without else features.measure_features(subject),
-        () if "landscape" in without else tuple(landscape.measure_landscape(network) for network in (subject, *beside)),
+        None if "features" in without else learned.measure_features(subject),
+        () if "landscape" in without else tuple(learned.measure_landscape(network) for network in (subject, *beside)),
     )
 
 
 def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int:
-    """How many patients' passes through a network it takes for so many endpoints, and the landscapes of so many networks.
+    """How many patients' passes through a network the features of so many endpoints and the landscapes of so many networks take.
 
     A step of a search counts as two: backwards takes about as long as forwards where no weight needs a gradient.
     """
-    searches = 2 * (numbers + features.UNITS)
-    of_features = 2 * searches * features.STEPS + 3 * features.PATIENTS
-    of_landscape = networks * landscape.POINTS**2 * 2 * landscape.PATIENTS
+    searches = 2 * (numbers + learned.UNITS)
+    of_features = 2 * searches * learned.STEPS + 3 * learned.FEATURE_PATIENTS
+    of_landscape = networks * learned.POINTS**2 * 2 * learned.LANDSCAPE_PATIENTS
     return (0 if "features" in without else of_features) + (0 if "landscape" in without else of_landscape)
 
 
 # --- the page ------------------------------------------------------------------------------------------------------------------
 
 
-def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learned: LearnedResults = LearnedResults()) -> Path:
+def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, results: LearnedResults = LearnedResults()) -> Path:
     """Write `index.html` and `figures/*.svg` and `*.png` into the folder `output`, and return the page's path.
 
-    Parameters
-    ----------
-    subject : Subject
-    output : Path
-        Made if need be; files of an earlier inspection are written over.
-    numbers : VitNumbers, optional
-        What `measure_vit` gives of a Vision Transformer; None of another network.
-    learned : LearnedResults
-        What `measure_learned` gives of any network.
-
-    Raises
-    ------
-    UsageError
-        When `output` holds something else.
-    IntegrityError
-        When `output`, or its `figures`, is a link.
+    Files of an earlier inspection are replaced. `numbers` are those of `measure_vit`, None of a network that is no Vision
+    Transformer. Raises as `refuse`.
     """
     refuse(output)
     contents, drawn = {}, {}
-    for name, figure in figures(subject, numbers, learned).items():
+    for name, figure in figures(subject, numbers, results).items():
         by_kind = {kind: style.to_bytes(figure, kind) for kind in ("svg", "png")}
         contents |= {f"figures/{name}.{kind}": content for kind, content in by_kind.items()}
         drawn[name] = f"data:image/svg+xml;base64,{base64.b64encode(by_kind['svg']).decode()}"
@@ -228,7 +248,7 @@ def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, learn
     write_bytes(json.dumps({"schema": SCHEMA, "files": sorted(contents)}, indent=1).encode(), output / RECORD)
     for name, content in contents.items():
         write_bytes(content, output / name)
-    write_bytes(_page(subject, numbers, learned, drawn).encode(), page)
+    write_bytes(_page(subject, numbers, results, drawn).encode(), page)
     return page
 
 
@@ -242,10 +262,24 @@ def refuse(output: Path) -> None:
     refuse_foreign(output, ours, "inspection")
 
 
-def figures(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults) -> dict[str, Figure]:
+def figures(subject: Subject, numbers: VitNumbers | None, results: LearnedResults) -> dict[str, Figure]:
     """Every figure by the name of its file."""
-    of_tokens = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
-    return of_tokens | dict(_of_features(learned, subject)) | dict(_of_landscapes(learned))
+    drawn = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
+    if results.features:
+        for feature in results.features.each:
+            for stage, best in (("control", feature.control), ("learned", feature.learned)):
+                drawn[f"feature_{feature.name}_{stage}"] = drawings.input_planes(
+                    best.volume, results.features.brain, subject.study.channels, subject.study.grid
+                )
+    if results.landscapes:
+        losses = [loss for surface in results.landscapes for loss in surface.loss.values()]
+        span = drawings.colour_span(losses, [loss for surface in results.landscapes for loss in surface.untrained.values()])
+    for surface in results.landscapes:
+        panels = [
+            (f"{surface.patients[part]} {part} patients", loss, surface.untrained[part]) for part, loss in surface.loss.items()
+        ]
+        drawn[f"landscape_{surface.name}"] = drawings.landscapes(panels, surface.steps, span)
+    return drawn
 
 
 def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
@@ -269,46 +303,26 @@ def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
     return drawn
 
 
-def _of_features(learned: LearnedResults, subject: Subject) -> Iterator[tuple[str, Figure]]:
-    if learned.features is None:
-        return
-    for feature in learned.features.each:
-        for stage, optimised in (("control", feature.control), ("learned", feature.learned)):
-            drawn = drawings.input_planes(optimised.volume, learned.features.brain, subject.study.channels, subject.study.grid)
-            yield f"feature_{feature.name}_{stage}", drawn
-
-
-def _of_landscapes(learned: LearnedResults) -> Iterator[tuple[str, Figure]]:
-    if not learned.landscapes:
-        return
-    losses = [loss for surface in learned.landscapes for loss in surface.loss.values()]
-    span = drawings.colour_span(losses, [loss for surface in learned.landscapes for loss in surface.untrained.values()])
-    for surface in learned.landscapes:
-        panels = [
-            (f"{surface.patients[part]} {part} patients", loss, surface.untrained[part]) for part, loss in surface.loss.items()
-        ]
-        yield f"landscape_{surface.name}", drawings.landscapes(panels, surface.steps, span)
-
-
-def _page(subject: Subject, numbers: VitNumbers | None, learned: LearnedResults, drawn: Mapping[str, str]) -> str:
+def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
-    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=sequences.title)
+    environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=recipe.title)
     template = environment.get_template("inspect.html" if numbers else "network.html")
     return template.render(
         title=subject.title,
         heading=HEADING if numbers else OTHER,
         pictures=drawn,
         patient=subject.patients[0].id,
-        made_up=bool(synthetic.note(subject.patients, subject.study)) or made_up(patient.id for patient in subject.patients),
+        made_up=bool(run_cohort.synthetic_note(subject.patients, subject.study))
+        or all_from_demo(patient.id for patient in subject.patients),
         grid=subject.study.grid,
         model=subject.after.model,
         name=subject.name,
         label=(BASELINES | HYBRIDS)[subject.after.model.architecture].label if numbers is None else "",
         scans=subject.study.channels,
-        learned=learned,
-        batch_normalised=features.batch_normalised(subject.after),
+        learned=results,
+        batch_normalised=learned.batch_normalised(subject.after),
         parameters=count_parameters(subject.after),
-        how=HOW,
+        constants=learned,
         **(_of_tokens(subject, numbers) if numbers else {}),
     )
 

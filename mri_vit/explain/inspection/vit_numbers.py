@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from mri_vit.data import tokens
 from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection.learned import Subject
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.encoder import ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
 from mri_vit.model.network import Network

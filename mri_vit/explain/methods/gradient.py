@@ -1,4 +1,5 @@
-"""Maps of one endpoint from gradients: which attention, and which voxels, spoke for the prediction.
+"""Maps of one endpoint from gradients: the attention, the voxels or, by Grad-CAM, the convolutional features that supported
+the prediction.
 
 A block's matrix of gradient-weighted attention is Ā = mean over heads of (∇A ⊙ A)⁺, where ∇A is the gradient of the target
 (see target.py) by the attention matrix A. A attends to the values, so ∇A = ∇O·Vᵀ with O = A·V: the gradient by O, which
@@ -6,21 +7,27 @@ fused attention gives, is enough, and Ā is made in blocks of rows. The blocks a
 computed a second time from its stored input, so that one block's gradients are held at a time, and the CLS row of the
 product is carried along, so that a vector is held and no [b h n n].
 
-Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r query rows, k numbers in a patch, c scans.
+Grad-CAM weighs the channels of a layer by their gradient.
+
+Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r query rows, k numbers in a patch, c scans; of Grad-CAM e
+grid edge, f channels of the layer, x y z its voxels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import deepcopy
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import reduce
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from mri_vit.explain.methods.target import TargetSigns, attended, evidences, features, predicted, rows_read, target_signs
+from mri_vit.model.baselines import BASELINES
 from mri_vit.model.encoder import ROWS, attention_weights
 from mri_vit.model.network import Network
 
@@ -50,7 +57,7 @@ def gradient_attention(
 
     Returns
     -------
-    dict from endpoint to float [b p] ≥ 0, in units of the target; all zero where no attention spoke for the prediction.
+    dict from endpoint to float [b p] ≥ 0, in units of the target; all zero where no attention supported the prediction.
     """
     return _carried(net, patches, place, signs, lambda row, spoke: row)
 
@@ -58,20 +65,13 @@ def gradient_attention(
 def gradient_rollout(
     net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """Attention rollout along attention that spoke for the prediction.
+    """Attention rollout along attention that supported the prediction.
 
     Definition: the CLS row of the blocks' product, where each block's matrix is Ā + I with every row divided by its sum.
     Formula: row ← w + w·Ā with w_i = row_i / (1 + sum_j Ā_ij), last block to first, from the CLS token's unit vector.
     Assumption: as for `gradient_attention`. The row with CLS's own share sums to 1, so without it the map sums to less.
     Source: Abnar & Zuidema 2020, arXiv:2005.00928, with Ā of Chefer et al. 2021, arXiv:2103.15679, for the attention.
-
-    Parameters
-    ----------
-    net, patches, place, signs : as for `gradient_attention`.
-
-    Returns
-    -------
-    dict from endpoint to float [b p], shares between 0 and 1.
+    Parameters are those of `gradient_attention`.
     """
     return _carried(net, patches, place, signs, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
 
@@ -79,24 +79,13 @@ def gradient_rollout(
 def integrated_gradients(
     net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """Integrated gradients of every endpoint, by place.
+    """Integrated gradients of every endpoint by place, ≥ 0 and in units of the target.
 
-    Definition: the positive part of the sum, over a patch's numbers, of `integrated_gradients_by_scan`'s attributions.
-
-    Parameters
-    ----------
-    net, patches, place, signs : as for `gradient_attention`.
-
-    Returns
-    -------
-    dict from endpoint to float [b p] ≥ 0, in units of the target.
+    Definition: the positive part of the sum, over a patch's numbers, of `integrated_gradients_by_scan`'s attributions: what
+    supports the prediction, less what contradicts it there.
     """
-    return {name: by_place(scans) for name, scans in integrated_gradients_by_scan(net, patches, place, signs).items()}
-
-
-def by_place(scans: Float[Tensor, "b p c"]) -> Float[Tensor, "b p"]:
-    """Integrated gradients by place from those by scan: what supports the prediction, less what contradicts it there."""
-    return scans.sum(dim=2).clamp_min(0)
+    by_scan = integrated_gradients_by_scan(net, patches, place, signs)
+    return {name: scans.sum(dim=2).clamp_min(0) for name, scans in by_scan.items()}
 
 
 def integrated_gradients_by_scan(
@@ -110,14 +99,7 @@ def integrated_gradients_by_scan(
     Assumption: the straight path between the two is a fair one; the brain's outline, given by the places, is never taken away.
     Places, scans and voxels together add up to f(x) − f(0), but for the rule's error.
     Source: Sundararajan, Taly & Yan 2017, arXiv:1703.01365, section 3; the sum is their completeness.
-
-    Parameters
-    ----------
-    net, patches, place, signs : as for `gradient_attention`.
-
-    Returns
-    -------
-    dict from endpoint to float [b p c], scans in the order of the network's channels, in units of the target.
+    Parameters are those of `gradient_attention`; scans are in the order of the network's channels, values in units of the target.
     """
     signs = predicted(net, patches, place, signs)
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
@@ -132,7 +114,7 @@ def integrated_gradients_by_scan(
         for name, slope in slopes.items():
             mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
             total[name] = total[name] + mean * patches
-    return {name: _by_scan(attributed, len(net.channels)) for name, attributed in total.items()}
+    return {name: _by_scan(attributed, net) for name, attributed in total.items()}
 
 
 def gradient_by_scan(
@@ -145,16 +127,9 @@ def gradient_by_scan(
     Assumption: the target is near enough to linear between an empty patch and the patient's that its slope there stands for
     the path; equal to integrated gradients where it is linear, and without their sum elsewhere.
     Source: Shrikumar et al. 2016, arXiv:1605.01713.
-
-    Parameters
-    ----------
-    net, patches, place : as for `gradient_attention`.
-
-    Returns
-    -------
-    dict from endpoint to float [b p c], scans in the order of the network's channels, in units of the target.
+    Parameters and result are those of `integrated_gradients_by_scan`.
     """
-    return {name: _by_scan(patches * slope, len(net.channels)) for name, slope in _slopes(net, patches, place).items()}
+    return {name: _by_scan(patches * slope, net) for name, slope in _slopes(net, patches, place).items()}
 
 
 def _slopes(
@@ -171,9 +146,8 @@ def _slopes(
         }
 
 
-def _by_scan(attributed: Float[Tensor, "b p k"], channels: int) -> Float[Tensor, "b p c"]:
-    """Summed over the voxels of each place's patch in each scan."""
-    return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=channels)
+def _by_scan(attributed: Float[Tensor, "b p k"], net: Network) -> Float[Tensor, "b p c"]:
+    return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=len(net.channels))
 
 
 def _carried(
@@ -242,3 +216,105 @@ def _followed(
             carried[name][:, start : start + weight.shape[1]] += weight
             carried[name] += torch.bmm(weight[:, None], spoke)[:, 0]
     return carried
+
+
+# --- Grad-CAM ------------------------------------------------------------------------------------------------------------------
+
+
+def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], output: int) -> Float[Tensor, "b e e e"]:
+    """The map of one of a convolutional network's outputs, on the voxels of its input.
+
+    Definition: the layer's channels, each weighted by the mean over its voxels of the output's gradient, summed; the positive
+    part, interpolated trilinearly to the input's voxels.
+    Formula: (sum_j a_j A_j)⁺ with a_j = mean over voxels of ∂output/∂A_j.
+    Assumption: the mean gradient stands for the channel's part at every voxel, which is exact when the layer is followed by a
+    global mean and a linear map. The resolution is the layer's; zero is the same in every map, but the unit is the layer's.
+    Source: Selvaraju et al. 2017, arXiv:1610.02391, equations 1 and 2, doi:10.1109/ICCV.2017.74.
+
+    Parameters
+    ----------
+    network : takes `volume` and puts out float [b m]; it is left as it was.
+    layer : the name of a module of it (`named_modules`) that puts out float [b f x y z], such as "layer4".
+    volume : float [b c e e e].
+    output : which of the m numbers; for a logit below 0, that is a predicted zero, explain the negated network instead.
+
+    Returns
+    -------
+    float [b e e e] ≥ 0.
+
+    Raises
+    ------
+    ValueError when the network has no such layer.
+    """
+    if layer not in dict(network.named_modules()):
+        known = ", ".join(name for name, _ in network.named_modules() if name)
+        raise ValueError(f"no layer {layer!r}; the network has {known}")
+    copy = deepcopy(network).eval()  # whose modules may be in any mode
+    with torch.enable_grad(), _put_out(copy, layer) as held:
+        return _cam(copy(volume)[:, output], held[0], tuple(volume.shape[2:]))
+
+
+def gradcam_by_place(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+) -> dict[str, Float[Tensor, "b p"]]:
+    """Grad-CAM of every endpoint's target, of a network of `BASELINES` that has a last convolutional map, as means over places.
+
+    Definition: `gradcam` of the target of target.py at the network's `layer`, in the mean over the voxels of each place. The
+    layer is coarser than the places (`layer_mm`), so that these lose nothing of it.
+    Assumption: as for `gradcam`, which is exact for a binary endpoint and for Cox: their evidence is linear in the layer's mean.
+    The layer's voxels are taken to tile the volume evenly, as in the source; padding may move what they saw by half of one.
+
+    Parameters are those of `gradient_attention`, the network in evaluation mode. Values are in units of target and layer; 0 where
+    a place lies outside the box that is read. Raises ValueError when the network has no such map.
+    """
+    layer = _layer(net)
+    with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:
+        summary = features(net, patches, place)
+        signs = target_signs(net, summary, signs)
+        box = net.encoder.box
+        cams = {name: _cam(signs[name] * value, held[0], box.size) for name, value in evidences(net, summary).items()}
+    by_place = {name: F.avg_pool3d(cam, box.grid.patch).flatten(start_dim=1) for name, cam in cams.items()}
+    # The last is for what lies outside the box.
+    return {name: F.pad(value, (0, 1)).gather(1, box.slot(place)) for name, value in by_place.items()}
+
+
+@torch.no_grad()
+def layer_mm(net: Network) -> tuple[tuple[int, int, int], tuple[float, float, float]]:
+    """Voxels of the map that `gradcam_by_place` reads along x, y, z, and the edges of one in mm. Raises as that does."""
+    layer, parameter, box = _layer(net), next(net.parameters()), net.encoder.box
+    nothing = parameter.new_zeros(1, 0, len(net.channels) * net.grid.patch**3)
+    with _put_out(net.encoder.net, layer) as held:
+        features(net, nothing, torch.zeros(1, 0, dtype=torch.long, device=parameter.device))
+    x, y, z = (int(count) for count in held[0].shape[2:])
+    wide, deep, high = (box.grid.spacing_mm * size / count for size, count in zip(box.size, (x, y, z), strict=True))
+    return (x, y, z), (wide, deep, high)
+
+
+def _layer(net: Network) -> str:
+    baseline = BASELINES.get(net.model.architecture)
+    if baseline is None or baseline.layer is None or not baseline.averaged:
+        raise ValueError(f"{net.model.architecture} has no last convolutional map that is averaged, and so no Grad-CAM")
+    return baseline.layer
+
+
+@contextmanager
+def _put_out(network: nn.Module, layer: str) -> Iterator[list[Float[Tensor, "b f x y z"]]]:
+    """What the layer puts out while the network runs, cut off from what lies before it, where no gradient is wanted."""
+    held: list[Tensor] = []
+
+    def hold(_: nn.Module, __: object, output: Tensor) -> Tensor:
+        held.append(output.detach().requires_grad_())
+        return held[-1].clone()  # what follows may work in place
+
+    handle = network.get_submodule(layer).register_forward_hook(hold)
+    try:
+        yield held
+    finally:
+        handle.remove()
+
+
+def _cam(target: Float[Tensor, "b"], layer: Float[Tensor, "b f x y z"], size: tuple[int, ...]) -> Float[Tensor, "b i j k"]:
+    """The map on a volume of this size."""
+    (slope,) = torch.autograd.grad(target.sum(), layer, retain_graph=True)
+    cam = (slope.mean(dim=(2, 3, 4), keepdim=True) * layer.detach()).sum(dim=1, keepdim=True).clamp_min(0)
+    return F.interpolate(cam, size=size, mode="trilinear", align_corners=False)[:, 0]

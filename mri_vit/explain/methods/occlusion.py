@@ -1,13 +1,18 @@
-"""Maps of one endpoint by occlusion: how far the evidence falls without a block of places.
+"""What a prediction loses when something is left out: a block of grid positions (occlusion), or a scan (Shapley values).
 
-A Vision Transformer is not given their tokens; a network of volumes, which reads every voxel, is given air in their place.
+A Vision Transformer is not given a block's tokens; a network of volumes, which reads every voxel, is given air in their place.
 
-Letters: b patients, p tokens that are given, n = p + 1 with CLS first, k numbers in a patch, d width, o blocks of places.
+Letters: b patients, p tokens that are given, n = p + 1 with CLS first, k numbers in a patch, d width, c scans in the order of the
+network's channels, o blocks of places.
 """
 
 from __future__ import annotations
 
+from itertools import combinations
+from math import comb
+
 import torch
+from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -42,16 +47,20 @@ def occlusion(
     dict from endpoint to float [b p] ≥ 0, in units of the target.
     """
     signs = predicted(net, patches, place, signs)
-    by_patient = [
-        _of_patient(
-            net,
-            net.encoder.tokens(patches[i : i + 1], place[i : i + 1])[0],
-            place[i],
-            {name: sign[i : i + 1] for name, sign in signs.items()},
-        )
-        for i in range(len(place))
-    ]
-    return {name: torch.stack([value[name] for value in by_patient]) for name in by_patient[0]}
+    value = {name: patches.new_zeros(place.shape) for name in signs}
+    for i in range(len(place)):
+        x = net.encoder.tokens(patches[i : i + 1], place[i : i + 1])  # [1 n d]
+        full = evidences(net, encoded(net.encoder, x))
+        out = blocks(place[i], net.grid.side)
+        sizes = out.sum(dim=1)
+        for size in sizes.unique().tolist():  # blocks of one size leave equally many tokens, which make a batch
+            for rows in out[sizes == size].split(max(1, PASS_TOKENS // x.shape[1])):
+                kept = torch.cat([rows.new_ones(len(rows), 1), ~rows], dim=1)  # CLS stays
+                rest = x.expand(len(rows), -1, -1)[kept].view(len(rows), -1, x.shape[2])
+                for name, without in evidences(net, encoded(net.encoder, rest)).items():
+                    fall = signs[name][i] * (full[name] - without)
+                    value[name][i] += fall.clamp_min(0) @ rows.to(fall.dtype)
+    return value
 
 
 @torch.no_grad()
@@ -66,15 +75,7 @@ def occlusion_by_air(
     what it makes of the hole's edges is in the map too. Voxels are z-scored in the brain, where 0 is the mean brightness: a hole
     is a grey one, as in the source.
     Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2.
-
-    Parameters
-    ----------
-    net : a network of volumes, in evaluation mode.
-    patches, place, signs : as for `occlusion`.
-
-    Returns
-    -------
-    dict from endpoint to float [b p] ≥ 0, in units of the target; 0 where a place lies outside the box that the network reads.
+    Parameters are those of `occlusion`, the network in evaluation mode; 0 where a place lies outside the box that it reads.
     """
     signs = predicted(net, patches, place, signs)
     full = evidences(net, features(net, patches, place))
@@ -95,20 +96,38 @@ def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     return block.unique()[:, None] == block
 
 
-def _of_patient(
-    net: Network, x: Float[Tensor, "n d"], place: Int[Tensor, "p"], signs: TargetSigns
-) -> dict[str, Float[Tensor, "p"]]:
-    """One patient's maps from its embedded tokens."""
-    full = evidences(net, encoded(net.encoder, x[None]))
-    out = blocks(place, net.grid.side)
-    value = {name: x.new_zeros(len(place)) for name in full}
-    sizes = out.sum(dim=1)
-    for size in sizes.unique().tolist():  # blocks of one size leave equally many tokens, which make a batch
-        for rows in out[sizes == size].split(max(1, PASS_TOKENS // len(x))):
-            kept = torch.cat([rows.new_ones(len(rows), 1), ~rows], dim=1)  # CLS stays
-            rest = x.expand(len(rows), *x.shape)[kept].view(len(rows), -1, x.shape[1])
-            without = evidences(net, encoded(net.encoder, rest))
-            for name in full:
-                fall = signs[name] * (full[name] - without[name])
-                value[name] += fall.clamp_min(0) @ rows.to(fall.dtype)
-    return value
+@torch.no_grad()
+def scores_by_scan(
+    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+) -> dict[str, dict[str, Float[Tensor, "b"]]]:
+    """Each scan's exact Shapley value of each endpoint's evidence.
+
+    Definition: the mean, over all orders in which the c scans may be added, of how far the evidence rises with the scan.
+    Formula: sum over the sets S of other scans of |S|! (c − 1 − |S|)! / c! · (v(S with the scan) − v(S)); all 2^c v are computed.
+    Assumption: a scan that is not there is one of the brain's mean brightness (0) at every voxel; the brain's outline stays.
+    Source: Shapley 1953, doi:10.1515/9781400881970-018; for models, Lundberg & Lee 2017, arXiv:1705.07874.
+    Returns by endpoint: "evidence" of the whole, "empty" without any scan, and one value per scan, in log odds or
+    units of the risk, for a one (not for the predicted class); the scans' values add up to evidence − empty.
+    """
+    scans = rearrange(patches, "b p (c voxels) -> b p c voxels", c=len(net.channels))
+    worth = {}
+    for present in (frozenset(some) for size in range(len(net.channels) + 1) for some in combinations(net.channels, size)):
+        keep = patches.new_tensor([scan in present for scan in net.channels])
+        left = rearrange(scans * keep[:, None], "b p c voxels -> b p (c voxels)")
+        worth[present] = evidences(net, features(net, left, place))
+    nothing, everything = frozenset(), frozenset(net.channels)
+    return {
+        name: {"evidence": worth[everything][name], "empty": worth[nothing][name]}
+        | {scan: _shapley(scan, {present: value[name] for present, value in worth.items()}) for scan in net.channels}
+        for name in worth[everything]
+    }
+
+
+def _shapley(scan: str, worth: dict[frozenset[str], Float[Tensor, "b"]]) -> Float[Tensor, "b"]:
+    others = max(map(len, worth)) - 1
+    gains = [
+        (worth[present | {scan}] - value) / (comb(others, len(present)) * (others + 1))  # = |S|! (c − 1 − |S|)! / c!
+        for present, value in worth.items()
+        if scan not in present
+    ]
+    return torch.stack(gains).sum(dim=0)

@@ -21,10 +21,15 @@ from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask
 from mri_vit.explain.methods.catalogue import METHODS
-from mri_vit.explain.methods.gradcam import gradcam_by_place, layer_mm
-from mri_vit.explain.methods.gradient import gradient_attention, gradient_by_scan, gradient_rollout, integrated_gradients
-from mri_vit.explain.methods.modality import maps_by_scan, scores_by_scan
-from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air
+from mri_vit.explain.methods.gradient import (
+    gradcam_by_place,
+    gradient_attention,
+    gradient_by_scan,
+    gradient_rollout,
+    integrated_gradients,
+    layer_mm,
+)
+from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air, scores_by_scan
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import TargetSigns, predicted
 from mri_vit.model.encoder import Encoder
@@ -46,7 +51,7 @@ SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums 
 
 @dataclass(frozen=True, eq=False)
 class NetworkInput:
-    """What a network reads of a patient, the indices of the brain's places in it, and these places on the grid."""
+    """What a network reads of a patient, the indices of the brain's positions in it, and these positions on the grid."""
 
     batch: Inputs
     brain: Integer[np.ndarray, "f"]
@@ -55,11 +60,11 @@ class NetworkInput:
 
 @dataclass(frozen=True, eq=False)
 class MapResult:
-    """One map: times the uniform map at each place, CLS's own share where it has one, how much of it is each sequence's."""
+    """One map: its value relative to a uniform map at each grid position, CLS's share where it has one, each sequence's share."""
 
     method: str
     endpoint: str
-    explains: str  # the prediction that it answers for, such as "mgmt = 1"
+    explains: str  # the prediction that it explains, such as "mgmt = 1"
     value: Float[np.ndarray, "f"]
     cls_share: float | None
     by_scan: dict[str, float] | None  # None where there is nothing to share
@@ -72,14 +77,14 @@ class MapResult:
 
 @dataclass(frozen=True, eq=False)
 class PatientMaps:
-    """One patient's maps by the network that is explained, which answer for the classes that `signs` name."""
+    """One patient's maps by the network that is explained, for the classes that `signs` name."""
 
     patient: Patient
     net: Network
     prepared: Tokens
     input: NetworkInput
     signs: TargetSigns
-    value: dict[Key, Float[Tensor, "1 p"]]  # on all places that the network reads
+    value: dict[Key, Float[Tensor, "1 p"]]  # on all grid positions that the network reads
 
     @cached_property
     def tumour(self) -> Volume | None:
@@ -88,7 +93,7 @@ class PatientMaps:
 
     @cached_property
     def results(self) -> list[MapResult]:
-        """The maps on the places where there is brain, in the order of the study's methods, as they are written."""
+        """The maps on the grid positions with brain, in the order of the study's methods, as they are written."""
         by_scan = maps_by_scan(self.value, gradient_by_scan(self.net, *self.input.batch), self.net.channels)
         explains = {head.endpoint.name: _explains(head, self.signs) for head in self.net.heads}
         results = []
@@ -116,30 +121,25 @@ class PatientMaps:
 def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str, int] | None = None) -> PatientMaps:
     """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device.
 
-    `called` are classes by endpoint, 1 or -1, that its maps answer for instead of the class which this network predicts.
+    `called` are classes by endpoint, 1 or -1, that the maps explain instead of the classes which this network predicts.
     """
     prepared = tokens.load(token_file(study, patient), study.channels)
     device = next(net.parameters()).device
     read = network_input(prepared, study, device)
     wanted = {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
     signs = predicted(net, *read.batch, wanted)
-    return PatientMaps(patient, net, prepared, read, signs, maps_by(net, read, study, signs))
+    return PatientMaps(patient, net, prepared, read, signs, relevances(net, *read.batch, study.explain.methods, signs))
 
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
-    """What the network reads of a patient; a network on all places reads air as well, on which no map is judged."""
+    """What the network reads of a patient; a network on all positions reads air as well, on which no map is judged."""
     patches, place = all_tokens(prepared, study)
     brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
     return NetworkInput((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 
 
-def maps_by(net: Network, read: NetworkInput, study: Study, signs: TargetSigns) -> dict[Key, Float[Tensor, "1 p"]]:
-    """A network's maps, by the study's methods, of what it reads of a patient."""
-    return relevances(net, *read.batch, study.explain.methods, signs)
-
-
 def on_brain(value: dict[Key, Float[Tensor, "1 p"]], read: NetworkInput) -> dict[Key, Float[np.ndarray, "f"]]:
-    """Maps on the brain's places alone."""
+    """Maps on the brain's positions alone."""
     return {key: relevance[0].detach().cpu().numpy()[read.brain] for key, relevance in value.items()}
 
 
@@ -152,15 +152,9 @@ def relevances(
 ) -> dict[Key, Float[Tensor, "b p"]]:
     """The maps of `methods` (of catalogue.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
 
-    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given.
-
-    Returns
-    -------
-    dict from (method, endpoint) to float [b p] ≥ 0 on the network's device, each in its own unit; `relative` gives one unit.
-
-    Raises
-    ------
-    KeyError for a method that is not known; ValueError for a Vision Transformer without a block, which attends to nothing.
+    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given. Maps are ≥ 0,
+    each in its own unit; `relative` gives one unit. Raises ValueError for a Vision Transformer without a block, which has no
+    attention.
     """
     if isinstance(net.encoder, Encoder) and not net.encoder.layers:
         raise ValueError(NO_BLOCK)
@@ -175,8 +169,38 @@ def relevances(
     return maps
 
 
+def maps_by_scan(
+    maps: Mapping[Key, Float[Tensor, "b p"]],
+    attributions: Mapping[str, Float[Tensor, "b p c"]],
+    channels: Sequence[str],
+) -> dict[Key, dict[str, Float[Tensor, "b"]]]:
+    """How much of each map comes from each scan.
+
+    Definition: a place's value is split among its scans in proportion to the size of their attributions there,
+    and each scan's part is summed over the places. A map that belongs to no endpoint ("") is split by the mean of the
+    endpoints' proportions. Places at which no scan has an attribution, as background has none, are left out.
+    Assumption: what makes a place matter to the map also makes its voxels matter to the evidence. The shares describe where
+    both meet; they are no part of the map's method.
+
+    `maps` are by method and endpoint, as `relevances` gives them; `attributions` of the same places are as
+    `gradient.gradient_by_scan` or `integrated_gradients_by_scan` give them. The shares add up to 1; NaN where the map is zero
+    throughout.
+    """
+    proportion = {}
+    for name, attribution in attributions.items():
+        total = attribution.abs().sum(dim=2, keepdim=True)
+        proportion[name] = torch.where(total > 0, attribution.abs() / total, 0)
+    proportion[""] = torch.stack(list(proportion.values())).mean(dim=0)
+    shares = {}
+    for (method, endpoint), value in maps.items():
+        part = torch.einsum("bp,bpc->bc", value, proportion[endpoint])
+        share = part / part.sum(dim=1, keepdim=True)  # 0/0 is NaN
+        shares[method, endpoint] = dict(zip(channels, share.unbind(dim=1), strict=True))
+    return shares
+
+
 def relative(value: Float[Tensor, "b p"]) -> Float[Tensor, "b p"]:
-    """Times the uniform map: each patient's mean over places becomes 1; a map that is zero everywhere stays so."""
+    """Relative to a uniform map: each patient's mean over positions becomes 1; a map that is zero everywhere stays so."""
     mean = value.mean(dim=1, keepdim=True)
     return torch.where(mean > 0, value / mean, value)
 
@@ -188,8 +212,8 @@ def note(method: str, net: Network) -> str:
     voxels, edges_mm = layer_mm(net)
     count, size = (" × ".join(f"{value:.0f}" for value in along) for along in (voxels, edges_mm))
     return (
-        f"{METHODS[method].meaning} That has {count} voxels of {size} mm over the head: the map points no finer, and may lie "
-        "half of one off."
+        f"{METHODS[method].meaning} The layer has {count} voxels of {size} mm over the head: the map is no finer, and may be off "
+        "by half a voxel."
     )
 
 

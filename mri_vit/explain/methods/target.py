@@ -5,7 +5,7 @@ network is explained as it predicts, in whichever mode it is; a network of volum
 evaluation mode.
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS first, r ≤ n first tokens, k numbers in a patch, d width,
-h heads, e = d/h, o sets of places.
+h heads, e = d/h, o sets of grid positions.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def attended(
 
 
 def cls(encoder: Encoder, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b d"]:
-    """The encoder's output for tokens that are embedded already, so that some can be left out."""
+    """The encoder's output for embedded tokens, so that some can be left out."""
     if not encoder.layers:
         return encoder.readout(x)
     *earlier, last = encoder.layers
@@ -64,9 +64,9 @@ def features(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "
 def in_air(
     net: Network, patches: Float[Tensor, "p k"], place: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
 ) -> dict[str, Float[Tensor, "o"]]:
-    """Each endpoint's evidence by a network of volumes, which is given only some places of a patient in each of o rows.
+    """Each endpoint's evidence by a network of volumes, which is given only some grid positions of a patient in each of o rows.
 
-    The voxels of the others are 0, which is what the network reads wherever there is no brain.
+    The voxels of the others are 0, as outside the brain.
     """
     passes = [
         evidences(net, features(net, patches.masked_fill(~rows[..., None], 0), place.expand(len(rows), -1)))
@@ -81,7 +81,7 @@ def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor
 
 
 def target_signs(net: Network, cls: Float[Tensor, "b d"], signs: TargetSigns | None = None) -> TargetSigns:
-    """1 where a map explains what speaks for a one or a higher risk, -1 where it explains what speaks for a zero.
+    """1 where a map explains the evidence for a one or a higher risk, -1 where it explains that for a zero.
 
     `signs` are another network's: two networks' maps are compared on the same question.
     """

@@ -1,4 +1,4 @@
-"""The cohort's mean maps by label: what the patients' maps on the prepared grid have in common, and where two groups differ.
+"""The cohort's mean maps by label, on the prepared grid, and where two groups differ.
 
 Brains are aligned to the MNI152 frame rigidly and keep their size, so the same voxel is the same structure within about a
 centimetre only. Letters: e grid edge, n patients, p places, h, w pixels.
@@ -7,7 +7,7 @@ centimetre only. Letters: e grid edge, n patients, p places, h, w pixels.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,23 +32,22 @@ from mri_vit.explain.outputs.records import (
     GroupMean,
     GroupRecord,
     file_name,
-    plain,
     write_json,
 )
 from mri_vit.prepare.register import template
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
-LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients' maps are theirs, not a group's
-LEAST_SHARE = 0.5  # of the group likewise, so that a rim is not the mean of the few with the largest heads
+LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients are no group
+LEAST_SHARE = 0.5  # of the group as well, so that the rim is not the mean of the few largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
 DECIMALS = 2  # of stored values, as in the patients' maps
-DIFFERENCE_LIMIT = 8  # times the uniform map, where the difference's colours end; the same in every picture
+DIFFERENCE_LIMIT = 8  # relative to a uniform map, where the difference's colours end; the same in every picture
 WHITEST = 0.8  # of white: the template's white matter, so that faint colours can be seen on it
-DIFFERENCE_COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; the colour-blind can separate them
+DIFFERENCE_COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; safe for the colour-blind
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def write_group_maps(
     Returns
     -------
     list
-        `group.json`'s entries. What fewer than `LEAST_PATIENTS` would make is None.
+        `group.json`'s entries; None for means of fewer than `LEAST_PATIENTS`.
     """
     first = first_visits(patients)
     grid_maps = {patient.id: named for patient in first if (named := _grid_maps(maps / patient.id, settings))}
@@ -133,14 +132,14 @@ def write_group_maps(
             for name in dict.fromkeys(name for name, _ in sums):
                 pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
                 entries.append(_write_means(_name_end(patients[0], method, name), method, name, pair, grid, beside))
-        write_json(plain(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
+        write_json(asdict(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
     return entries
 
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or mean maps of ours and nothing else."""
-    ownership.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
-    if ownership.entries(folder) and not {"unit", "entries"} <= set(integrity.read_json_or_empty(folder / files.GROUP)):
+    atomic.refuse_strangers(folder, lambda name: name == files.GROUP or name.startswith("group_"), "mean maps")
+    if atomic.entries(folder) and not {"unit", "entries"} <= set(integrity.read_json_or_empty(folder / files.GROUP)):
         raise UsageError(f"{folder}: its {files.GROUP} is not there, damaged or another program's; the folder is left alone")
 
 
@@ -159,7 +158,7 @@ def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Grou
     median = float(np.median(deaths)) if deaths else np.inf
     early = frozenset(i for i, days, event in rows if event and days <= median)
     late = frozenset(i for i, days, _ in rows if days > median)
-    when = f"{median:.0f} days" if deaths else "the median, unknown where nobody died"
+    when = f"{median:.0f} days" if deaths else "the median, unknown because no patient died"
     return Group("early", f"died within {when}", early), Group("late", f"lived beyond {when}", late)
 
 
@@ -184,7 +183,7 @@ def largest_difference(
 
 @dataclass(frozen=True)
 class GridMaps:
-    """What a patient's `map.json` says of the grid: the brain's mask, and by method and endpoint the map, None where it is 0."""
+    """A patient's maps on the grid, from `map.json`: the brain's mask, and by method and endpoint the map, None where it is 0."""
 
     mask: str
     maps: dict[tuple[str, str], Path | None]
@@ -232,9 +231,7 @@ def _write_means(named: str, method: str, endpoint: str, pair: dict[Group, Sums]
         return GroupEntry(method, endpoint, METHODS[method].title, means, None, None, None, None)
     generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
     largest, p = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
-    chance = (
-        f"Largest at any place: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
-    )
+    chance = f"Largest anywhere: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
     difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
     file = f"group_space-grid_{named.replace('_map.nii.gz', 'Difference_map.nii.gz')}"
     sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
@@ -247,7 +244,7 @@ def _write_means(named: str, method: str, endpoint: str, pair: dict[Group, Sums]
         f"{title} · mean maps over the MNI152 brain",
         means_drawn,
         (f"difference, first less second. {chance}", Volume(difference, affine)),
-        f"Brains keep their size, so places agree within about a centimetre. {RESEARCH}",
+        f"Brains keep their size, so anatomy agrees within about a centimetre. {RESEARCH}",
     )
     write_bytes(drawn, folder / picture)
     return GroupEntry(method, endpoint, METHODS[method].title, means, file, picture, largest, p)
@@ -259,7 +256,9 @@ def _write_mean(named: str, title: str, group: Group, total: Sums, affine: Float
         return GroupMean(group.label, group.title, total.patients, None, None)
     file = f"group_space-grid_label-{group.label}_{named}"
     count = file.replace("_map.nii.gz", "Patients_map.nii.gz")
-    rule = f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} or half of the group have."
+    rule = (
+        f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} patients or half of the group have it."
+    )
     _save(total.mean, affine, folder / file, f"mean of {title}: {group.title}", UNIT, total.patients, rule)
     _save(total.brains, affine, folder / count, f"brains at each voxel: {group.title}", "patients", total.patients, rule)
     return GroupMean(group.label, group.title, total.patients, file, count)
@@ -282,7 +281,7 @@ def _save(
 
 
 def draw_means(title: str, means: Sequence[tuple[str, Volume]], difference: tuple[str, Volume], note: str) -> bytes:
-    """The picture as PNG; each map, in times the uniform map, comes with the line above its row."""
+    """The picture as PNG; each map, relative to a uniform map, comes with the line above its row."""
     brain = canonical(template()[0])
     shown = overlays.window(brain.array > 0, brain.spacing_mm)
     maps = [(caption, resample(heat, brain.shape, brain.affine)) for caption, heat in (*means, difference)]

@@ -1,19 +1,24 @@
 """A patient's maps as files: computed maps in; a NIfTI on every scan's voxels, pictures, sidecars and their record out.
 
-Letters: x, y, z the reference scan's own voxels (T1ce, unless a study says otherwise), e grid edge.
+A map is made on every scan straight from its grid positions, so it is interpolated once however the scan lies. Where the voxels
+of a scan lie is read from the prepared patient's record instead of the scan.
+
+Letters: x, y, z a scan's own voxels, v those of them that are brain, f grid positions that have a value, e grid edge.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import SimpleITK as sitk
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Integer
 from nibabel.affines import apply_affine
+from scipy.sparse import csr_array
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
@@ -22,7 +27,6 @@ from mri_vit.errors import UsageError
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.explain.methods.patient_maps import MapResult, PatientMaps, of_patient
 from mri_vit.explain.outputs import overlays
-from mri_vit.explain.outputs.native_maps import Space, frame_of_grid, frames_of_patient, on_scan, space
 from mri_vit.explain.outputs.records import (
     GRID,
     MAP_SCHEMA,
@@ -32,26 +36,40 @@ from mri_vit.explain.outputs.records import (
     NetworkId,
     brain_file,
     file_name,
-    plain,
     write_json,
 )
 from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_GAP, STRIPPED_ML, border_value, skull_gap, volume_ml
-from mri_vit.run import files, integrity, ownership
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete
-from mri_vit.settings.recipe import VIT
+from mri_vit.run.integrity import as_written
+from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import title
+from mri_vit.settings.sections import Grid
 
 DECIMALS = 2  # of stored values: a thousandth of the uniform map means nothing, and the files halve
 
 
-class Peak(NamedTuple):
-    """Range inside the brain, and where the highest voxel lies in scanner space (the first of them where several are)."""
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The voxels of a scan as its file has them, and where they lie.
 
-    minimum: float
-    peak: float
-    peak_mm: list[float]
+    `affine` carries a voxel's index to RAS+ mm, `to_grid` the scan's RAS+ mm to the prepared grid's.
+    """
+
+    shape: tuple[int, int, int]
+    affine: Float[np.ndarray, "4 4"]
+    to_grid: Float[np.ndarray, "4 4"]
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """The voxels that maps are laid on: which are brain, and of which places each brain voxel is made (rows sum to 1)."""
+
+    affine: Float[np.ndarray, "4 4"]
+    inside: Bool[np.ndarray, "x y z"]
+    share: csr_array  # [v f]
 
 
 def explain(patient: Patient, net: Network, study: Study, folder: Path, network: NetworkId) -> None:
@@ -87,8 +105,9 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
     assert file is not None  # no patient is prepared without it
     scan = read(file)
     brain = (tokens.to_volume(maps.prepared) != 0).any(axis=0)
-    mask, published, peaks = file_name(patient, "brain", "", GRID, "mask.nii.gz"), None, []
+    mask, published = file_name(patient, "brain", "", GRID, "mask.nii.gz"), None
     written: list[dict[str, str]] = [{} for _ in results]  # file by space, map by map
+    peaks: list[dict[str, Any]] = []
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
         for name, frame in (frames_of_patient(patient, scan, study) | {GRID: frame_of_grid(study.grid)}).items():
@@ -116,16 +135,32 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
             brain=published,
             mask=mask,
             tumour=patient.tumour_mask is not None,
-            maps=[_entry(patient, *parts) for parts in zip(results, written, peaks, strict=True)],
+            maps=[
+                MapEntry(
+                    method=result.method,
+                    endpoint=result.endpoint,
+                    title=METHODS[result.method].title,
+                    source=METHODS[result.method].source,
+                    explains=result.explains,
+                    unit=UNIT,
+                    cls_share=result.cls_share,
+                    files=by_space,
+                    overlay=file_name(patient, result.method, result.endpoint, None, "overlay.png"),
+                    note=result.note,
+                    by_scan=result.by_scan,
+                    **peak,
+                )
+                for result, by_space, peak in zip(results, written, peaks, strict=True)
+            ],
             score_by_scan=maps.score_by_scan,
         )
-        write_json(plain(record), beside / files.MAP)
+        write_json(asdict(record), beside / files.MAP)
 
 
 def refuse_foreign(folder: Path) -> None:
     """Raise UsageError unless `folder` is nothing, or a patient's maps of ours and nothing else."""
     named = re.compile(r"sub-[A-Za-z0-9]+_.+\.(nii\.gz|json|png)")
-    ownership.refuse_strangers(folder, lambda name: name == files.MAP or bool(named.fullmatch(name)), "a patient's maps")
+    atomic.refuse_strangers(folder, lambda name: name == files.MAP or bool(named.fullmatch(name)), "a patient's maps")
     if (folder / files.MAP).exists() and not {"schema", "patient", "maps"} <= set(
         integrity.read_json_or_empty(folder / files.MAP)
     ):
@@ -154,28 +189,11 @@ def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], study: Study) -> 
     return study.prepare.brain != "none" or skull_gap(canonical(scan), border_value(scan.array)) < STRIPPED_GAP
 
 
-def _entry(patient: Patient, result: MapResult, by_space: dict[str, str], peak: Peak) -> MapEntry:
-    method = METHODS[result.method]
-    return MapEntry(
-        method=result.method,
-        endpoint=result.endpoint,
-        title=method.title,
-        source=method.source,
-        explains=result.explains,
-        unit=UNIT,
-        cls_share=result.cls_share,
-        files=by_space,
-        overlay=file_name(patient, result.method, result.endpoint, None, "overlay.png"),
-        note=result.note,
-        by_scan=result.by_scan,
-        **peak._asdict(),
-    )
-
-
-def _peak(heat: Volume, where: Space) -> Peak:
+def _peak(heat: Volume, where: Space) -> dict[str, Any]:
+    """Range inside the brain, and where the highest voxel lies in scanner space (the first of several)."""
     highest = np.unravel_index(int(heat.array.argmax()), heat.shape)
     low, high = _range(heat, where)
-    return Peak(low, high, [round(float(x), 1) for x in apply_affine(heat.affine, np.array(highest))])
+    return {"minimum": low, "peak": high, "peak_mm": [round(float(x), 1) for x in apply_affine(heat.affine, np.array(highest))]}
 
 
 def _range(heat: Volume, where: Space) -> list[float]:
@@ -215,3 +233,111 @@ def _draw(
         picture = folder / file_name(maps.patient, result.method, result.endpoint, None, "overlay.png")
         head = f"{maps.patient.id} · {whose}{result.title} · on {scan_title}"
         overlays.draw(scan, heat, head, picture, where.inside, tumour, f"{result.note} {RESEARCH}")
+
+
+# --- from grid positions to a scan's voxels -----------------------------------------------------------------------------------
+
+
+def frames_of_patient(patient: Patient, reference: Volume, study: Study) -> dict[str, Frame]:
+    """The frame of every scan that the patient has, in the order of the study's channels.
+
+    A scan whose frame the record lacks, as a version before 0.5 left it, is read.
+    """
+    prepared = study.prepared / patient.id
+    to_grid, stored = load_record(prepared)["to_grid"], _stored(prepared)
+    frames = {}
+    for name in study.channels:
+        if (file := patient.scans[name]) is None:  # which prepare.needs allows
+            continue
+        if name == study.prepare.reference:
+            shape, affine = reference.shape, reference.affine
+        elif name in stored:
+            shape, affine = stored[name]
+        else:
+            scan = read(file)
+            shape, affine = scan.shape, scan.affine
+        frames[name] = Frame(shape, affine, np.array(to_grid[name]))
+    return frames
+
+
+def frame_of_grid(grid: Grid) -> Frame:
+    """The prepared grid's own."""
+    return Frame((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4))
+
+
+def scans_read(patient: Patient, study: Study) -> list[Path]:
+    """Which of a patient's scans are read where maps are drawn: the reference, and those whose frame the record lacks."""
+    stored = _stored(study.prepared / patient.id)
+    return [file for name, file in patient.scans.items() if file and (name == study.prepare.reference or name not in stored)]
+
+
+def _stored(prepared: Path) -> dict[str, tuple[tuple[int, int, int], Float[np.ndarray, "4 4"]]]:
+    """By scan the shape and the affine of its file, as far as the record has them."""
+    steps = load_record(prepared)["steps"]
+    with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
+        scans = next((step["scans"] for step in steps if step["step"] == "read"), {})
+        frames = {}
+        for name, scan in scans.items():
+            if "stored" in scan:
+                (x, y, z), affine = scan["stored"]["shape"], np.array(scan["stored"]["affine"], float)
+                if affine.shape != (4, 4):
+                    raise ValueError("an affine that is not 4×4")
+                frames[name] = (int(x), int(y), int(z)), affine
+        return frames
+
+
+def space(
+    shape: tuple[int, int, int],
+    affine: Float[np.ndarray, "4 4"],
+    to_grid: Float[np.ndarray, "4 4"],
+    brain: Bool[np.ndarray, "e e e"],
+    place: Integer[np.ndarray, "f"],
+    grid: Grid,
+) -> Space:
+    """How the voxels of a scan are interpolated from grid positions: trilinear between their centres.
+
+    Near the brain's border only positions that have a value count, so a map does not fade there for lack of neighbours. The
+    result serves every map of the same positions.
+
+    Parameters
+    ----------
+    shape, affine
+        Of the scan; the affine carries a voxel's index to RAS+ mm.
+    to_grid
+        The scan's RAS+ mm to the grid's RAS+ mm.
+    brain
+        On the prepared grid; a scan's voxel is brain where the grid's nearest one is.
+    place
+        The grid positions that will have a value, in the order of the values.
+    """
+    on_grid = Volume(brain.astype(np.uint8), np.array(grid.affine))
+    inside = resample(on_grid, shape, affine, to_source=to_grid, interpolation=sitk.sitkNearestNeighbor).array > 0
+    centres = np.array(grid.affine) @ np.diag(
+        [grid.patch, grid.patch, grid.patch, 1.0]
+    )  # index of a grid position to its RAS+ mm
+    centres[:3, 3] = np.array(grid.affine)[:3, 3] + grid.spacing_mm * (grid.patch - 1) / 2  # the first one's centre
+    to_place = np.linalg.inv(centres) @ to_grid @ affine  # a voxel's index to an index among the grid positions
+    at = np.argwhere(inside).astype(np.float32) @ to_place[:3, :3].T.astype(np.float32) + to_place[:3, 3].astype(np.float32)
+    at = at.clip(0, grid.side - 1).T  # [3 v]; half a place beyond the outermost centres their value holds on
+    below = at.astype(np.int32)
+    beyond = at - below
+    strides = np.array([[grid.side**2], [grid.side], [1]], np.int32)  # place = (i·side + j)·side + k
+    ends = (below * strides, np.minimum(below + 1, grid.side - 1) * strides)  # the neighbours on either side, per axis
+    nearness = (1 - beyond, beyond)
+    row_of = np.full(grid.places, -1, np.int32)
+    row_of[place] = np.arange(len(place), dtype=np.int32)
+    column, share = (np.empty((at.shape[1], 8), kind) for kind in (np.int32, np.float32))
+    for corner, (x, y, z) in enumerate(product((0, 1), repeat=3)):
+        row = row_of[ends[x][0] + ends[y][1] + ends[z][2]]
+        column[:, corner] = row.clip(0)
+        share[:, corner] = nearness[x][0] * nearness[y][1] * nearness[z][2] * (row >= 0)
+    share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-6)  # 1e-6: a voxel all of whose places lack a value stays 0
+    rows = np.arange(0, column.size + 1, 8, dtype=np.int32)
+    return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(place))))
+
+
+def on_scan(value: Float[np.ndarray, "f"], space: Space, decimals: int | None = None) -> Volume:
+    """The map on the voxels of a space, rounded where so wanted; zero outside the brain."""
+    array = np.zeros(space.inside.shape, np.float32)
+    array[space.inside] = space.share @ value.astype(np.float32)
+    return Volume(array if decimals is None else array.round(decimals), space.affine)

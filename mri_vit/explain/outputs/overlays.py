@@ -25,7 +25,7 @@ from mri_vit.data.volume import Volume, canonical
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.run.atomic import write_bytes
 
-SCALE = (1, 2, 4, 8, 16)  # times the uniform map, by doublings: the same in every picture, so that a weak map looks weak
+SCALE = (1, 2, 4, 8, 16)  # relative to a uniform map, by doublings: the same in every picture, so that a weak map looks weak
 OPACITY = 0.75  # at the top of the scale; anatomy stays visible through the strongest colour
 COLOURS = "inferno"  # its lightness grows with the value, so it is read in grey and by the colour-blind too
 CONTRAST = (1, 99.5)  # percentiles inside the brain shown from black to white: for the brain, not for one vessel
@@ -98,7 +98,7 @@ def draw(
     Parameters
     ----------
     scan, heat, brain, tumour
-        On the same voxels; `heat` in times the uniform map and 0 outside the brain, which is where it is not 0 if not given.
+        On the same voxels; `heat` relative to a uniform map and 0 outside the brain. Without `brain` it is where `heat` is not 0.
     title, note
         Lines above and below.
     path
@@ -141,7 +141,7 @@ def draw(
 
 
 def nearly_even(peak: float) -> str:
-    """What a picture says of a map whose colours show nothing, by its highest value relative to a uniform map; else nothing."""
+    """The notice of a map whose colours show nothing, by its highest value relative to a uniform map; else ""."""
     if not peak:
         return "the map is 0 everywhere: nothing to see"
     return f"peak {peak:.1f} {UNIT}, nearly even: nothing to see" if peak < LEAST_VISIBLE_PEAK else ""

@@ -1,6 +1,6 @@
 """Records: what the files of maps are called, and what `map.json`, `scores/<patient>.json` and `group.json` hold, key by key.
 
-`plain` turns a record into the dictionary that is written, `parse` a dictionary that was read into the record. Quick to import.
+`dataclasses.asdict` turns a record into the dictionary that is written, `parse` a dictionary that was read into the record.
 Names follow BIDS derivatives (https://bids-specification.readthedocs.io: entities sub, ses, space, desc; labels are letters and
 digits).
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.sequences import title
+from mri_vit.settings.recipe import title
 
 SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
 GRID = "grid"  # the space of the prepared grid; the others are the sequences'
@@ -45,7 +45,7 @@ class MapEntry:
     endpoint: str  # "" where the map is the same for every endpoint
     title: str
     source: str
-    explains: str  # the prediction that it answers for, such as "mgmt = 1"
+    explains: str  # the prediction that it explains, such as "mgmt = 1"
     unit: str
     cls_share: float | None  # what CLS kept for itself, where the method knows
     files: dict[str, str]  # by space
@@ -78,7 +78,7 @@ class MapRecord:
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """How one map fares for one endpoint; shares and rank correlations without a unit. None: undefined.
+    """One map's scores for one endpoint; shares and rank correlations without a unit. None: undefined.
 
     From `hit` to `energy_randomised` all are None without a tumour mask in the brain.
     """
@@ -102,7 +102,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class Curve:
-    """A deletion or insertion curve: the evidence less that of all places, at fractions of the places."""
+    """A deletion or insertion curve: the evidence less that of all grid positions, at fractions of these."""
 
     method: str  # "random" for the mean of random orders
     endpoint: str
@@ -159,7 +159,7 @@ class GroupMean:
 
 @dataclass(frozen=True)
 class GroupEntry:
-    """One method's mean maps by one endpoint's two groups. What too few patients would make is None."""
+    """One method's mean maps by one endpoint's two groups. None where there are too few patients."""
 
     method: str
     endpoint: str
@@ -167,7 +167,7 @@ class GroupEntry:
     groups: list[GroupMean]
     difference: str | None  # the file of the first group's mean less the second's
     picture: str | None
-    largest: float | None  # absolute difference at any place
+    largest: float | None  # absolute difference at any grid position
     p: float | None  # how often chance makes one as large
 
 
@@ -179,11 +179,6 @@ class GroupRecord:
     unit: str
     settings: Mapping[str, Any]  # `Explain.of_maps` of the study
     entries: list[GroupEntry]
-
-
-def plain(record: Any) -> dict[str, Any]:
-    """A record as it stands in its file."""
-    return asdict(record)
 
 
 def parse(kind: type[R], content: Mapping[str, Any]) -> R:

@@ -34,10 +34,19 @@ from mri_vit.report.figures.panels import (
     numbers,
     panel,
 )
-from mri_vit.report.schema.binary import BinaryResult, Roc
+from mri_vit.report.schema.endpoints import (
+    BinaryResult,
+    CovariateRatio,
+    CoxComparison,
+    Days,
+    Group,
+    OverTime,
+    RiskGroup,
+    Roc,
+    SurvivalResult,
+)
 from mri_vit.report.schema.parts import Band, CalibrationGroup
-from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
-from mri_vit.report.words import added_value as added_value_words
+from mri_vit.report.words import caveats
 from mri_vit.settings.recipe import is_candidate
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
@@ -249,8 +258,8 @@ def added_value(model: str, analysis: CoxComparison) -> Figure:
 
 
 def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:
-    label = added_value_words.label(column, model) if column == RISK else column  # the full name of a marker is too long here
+    label = caveats.covariate_label(column, model) if column == RISK else column  # the full name of a marker is too long here
     label, end = panels.shortened(label), math.log(AXIS_FACTORS[-1])
     value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
     stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
-    return ForestRow(label, added_value_words.of_ratio(ratio), value, low, high, stroke, filled=not low <= 0 <= high)
+    return ForestRow(label, caveats.hazard_ratio_in_words(ratio), value, low, high, stroke, filled=not low <= 0 <= high)

@@ -17,15 +17,21 @@ from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, BinarySubgroup
-from mri_vit.report.schema.maps import MapEvaluation
+from mri_vit.report.schema.endpoints import (
+    BinaryEndpoint,
+    BinaryResult,
+    BinarySubgroup,
+    SurvivalEndpoint,
+    SurvivalResult,
+    SurvivalSubgroup,
+)
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult, SurvivalSubgroup
+from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.report.words.run_facts import visible
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 FLAGS = {"binary": "positive", "survival": "died"}
@@ -105,7 +111,7 @@ def _models(models: Mapping[str, Result]) -> list[ForestRow]:
     rows = []
     for model, stroke in panels.drawn(models):
         result = models[model]
-        row = _row(model, symbol(result), result.estimate, result.n, stroke)
+        row = _row(model, symbol(result), result.judged, result.n, stroke)
         if result.verdict_kind == "undefined":  # without an interval, which would vouch for it
             row = replace(row, text=f"{symbol(result)} {judged_figure(result)}", low=row.value, high=row.value)
         rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
@@ -170,7 +176,7 @@ def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterat
     styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
         overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
-        groups = [(model, [_row("all patients", symbol(overall), overall.estimate, overall.n, styles[model])])]
+        groups = [(model, [_row("all patients", symbol(overall), overall.judged, overall.n, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
             groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
         measure = f"{symbol(overall)}, 95 % interval (patients, {flag})"
@@ -191,7 +197,7 @@ def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
     for model, inside in (metrics.internal or {}).get(name, {}).items():
         if model in models:
             outside, measure = models[model], symbol(models[model])
-            here = _row("external", measure, outside.estimate, outside.n, styles[model])
+            here = _row("external", measure, outside.judged, outside.n, styles[model])
             groups.append((model, [_row("internal", measure, inside, inside.n, styles[model]), here]))
     return groups
 

@@ -18,9 +18,9 @@ from matplotlib.ticker import NullLocator
 
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, numbers
 from mri_vit.report.numbers.maps import RANDOM
-from mri_vit.report.schema.maps import Agreement, MapCurves, MapResult
 from mri_vit.report.schema.parts import Mean
-from mri_vit.report.verdicts.maps import ALIKE
+from mri_vit.report.schema.patients import Agreement, MapCurves, MapResult
+from mri_vit.report.verdicts import ALIKE
 from mri_vit.report.words.notation import short
 from mri_vit.settings.sections import AnyMethod, MapMethod
 

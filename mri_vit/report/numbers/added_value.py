@@ -5,8 +5,9 @@ Patients are those with a risk, a known outcome and every covariate; nothing is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -19,9 +20,9 @@ from mri_vit.metrics.cox import NotEstimableError, dependent
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
 from mri_vit.report.reading.run import OWN, Run
-from mri_vit.report.schema.survival import AddedValue, CoxComparison, RiskTest
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
+from mri_vit.settings.schema import Endpoint
 
 ASSIGNED_FOLDS = 5  # for the Cox regressions' own coefficients where the run has no folds; Kohavi 1995: five or ten
 MOST_MISSING = 0.5  # of the patients: a column that most of them lack would decide who is analysed
@@ -38,7 +39,22 @@ class Selection:
     left_out: dict[str, str]
 
 
-def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], shown: list[str]) -> AddedValue | None:
+@dataclass(frozen=True)
+class AddedValueFigures:
+    """What a model's risk adds to the covariates."""
+
+    model: str
+    known: int  # patients with a risk and a known outcome
+    analysis: CoxComparison | str  # or why there is none
+    covariates: tuple[str, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    adjusted_p: Mapping[Literal["risk", "covariates"], float] = field(default_factory=dict)
+    beside: Mapping[str, RiskTest | str] = field(default_factory=dict)
+    permuted: RiskTest | str | None = None
+
+
+def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], shown: Sequence[str]) -> AddedValueFigures | None:
     """Hold the risk of the study's own model, else of the first that is shown, against the covariates; None without a model.
 
     `tables` are each model's rows, as `judged.known_rows` gives them. Where there is no analysis, the result says why.
@@ -47,38 +63,30 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
     if model is None:
         return None
     rows, seed = tables[model], run.study.seed
+    known, selected = int(rows.patient.nunique()), {}
     inflation = chance.inflation(rows, run.design if has_folds(rows) else "external")
-    result = AddedValue(
-        model=model,
-        covariates=(),
-        known=int(rows.patient.nunique()),
-        missing={},
-        left_out={},
-        analysis="",
-        adjusted_p={},
-        beside={},
-        permuted=None,
-        verdict_kind="undefined",
-        sentences=(),
-    )
     try:
         table, too_sparse = _covariates(run, rows)
         selection = _selected(table, rows, seed)
-        taken = {"covariates": selection.covariates, "missing": selection.missing, "left_out": too_sparse | selection.left_out}
-        result = result.model_copy(update=taken)
+        selected = {
+            "covariates": selection.covariates,
+            "missing": selection.missing,
+            "left_out": too_sparse | selection.left_out,
+        }
         analysis = _analysis(selection.patients, inflation)
     except NotEstimableError as error:
-        return result.model_copy(update={"analysis": str(error)})
+        return AddedValueFigures(model, known, str(error), **selected)
     p_risk, p_covariates = holm(np.array([analysis.test.p, analysis.reverse.p])).tolist()
     controls = [name for name in FROM_SCANS if name in tables and name != model] if p_risk <= chance.ALPHA else []
     has_permuted = model == OWN and SHUFFLED in tables
-    return result.model_copy(
-        update={
-            "analysis": analysis,
-            "adjusted_p": {"risk": p_risk, "covariates": p_covariates},
-            "beside": {name: _attempt(_with_control(table, name, tables[name]), rows, seed, inflation) for name in controls},
-            "permuted": _attempt(table, tables[SHUFFLED], seed, inflation) if has_permuted else None,
-        }
+    return AddedValueFigures(
+        model=model,
+        known=known,
+        analysis=analysis,
+        **selected,
+        adjusted_p={"risk": p_risk, "covariates": p_covariates},
+        beside={name: _attempt(_with_control(table, name, tables[name]), rows, seed, inflation) for name in controls},
+        permuted=_attempt(table, tables[SHUFFLED], seed, inflation) if has_permuted else None,
     )
 
 

@@ -21,8 +21,9 @@ from mri_vit.metrics import calibration, calibration_curve, decision, discrimina
 from mri_vit.metrics.calibration import probability_intervals
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.chance import Background
+from mri_vit.report.numbers.chance import Background, Measurement
 from mri_vit.report.numbers.judged import (
+    THRESHOLDS,
     Caveats,
     apart,
     averaged,
@@ -36,11 +37,10 @@ from mri_vit.report.numbers.judged import (
     has_folds,
     tied,
 )
-from mri_vit.report.schema.binary import (
+from mri_vit.report.schema.endpoints import (
     AveragePrecision,
-    Band,
+    BinaryFigures,
     BinaryFold,
-    BinaryResult,
     Brier,
     Calibration,
     OperatingPoint,
@@ -49,16 +49,16 @@ from mri_vit.report.schema.binary import (
     Roc,
     Threshold,
 )
-from mri_vit.report.schema.parts import Estimate, Interval, Value
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.report.schema.parts import Band, Estimate, Interval, Value
+from mri_vit.settings.schema import Endpoint
 
-THRESHOLDS = np.arange(1, 100) / 100  # whole per cents: each is a choice of harm against benefit (Vickers & Elkin 2006)
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives resolves
+RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 Rates = Float[np.ndarray, "b u"]
 
 
-def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed: int) -> BinaryResult:
-    """One model's result, without what needs the other models (comparison, Holm correction, verdict) and without words.
+def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed: int) -> Measurement:
+    """One model by itself.
 
     Parameters
     ----------
@@ -68,46 +68,34 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
     """
     pooled = averaged(rows)
     truth, score = flags(pooled.truth), floats(pooled.score)
+    positives, negatives = int(truth.sum()), int((~truth).sum())
     wilson_low, wilson_high = auc_interval(truth, score)
-    found = chance.measure(endpoint, rows, background)
+    tested = chance.measure(endpoint, rows, background)
     low, high = discrimination.delong_interval(truth, score)
     drawn_low, drawn_high = discrimination.bootstrap_interval(truth, score, np.random.default_rng(seed))
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
-    summary = fold_summary(folds, [fold.auc for fold in folds])
-    return BinaryResult(
+    figures = BinaryFigures(
         n=len(pooled),
-        positive=int(truth.sum()),
+        positive=positives,
         prevalence=float(truth.mean()),
-        judged=found.judged,
+        judged=tested.judged,
+        retraining=tested.retraining,
+        within_sites=tested.within_sites,
         auc=Estimate(value=discrimination.auc(truth, score), low=low, high=high),
         auc_wilson=Interval(low=wilson_low, high=wilson_high),
         auc_bootstrap=Interval(low=drawn_low, high=drawn_high),
         auc_within_folds=Value(value=_within(rows)) if has_folds(rows) else None,
-        remark=None,
-        chance_error=discrimination.chance_error(int(truth.sum()), int((~truth).sum())),
-        chance_test=found.chance_test,
-        retraining=found.retraining,
-        within_sites=found.within_sites,
-        too_good=None,
+        chance_error=discrimination.chance_error(positives, negatives),
         average_precision=_average_precision(truth, score, seed),
         **vars(of_probabilities(truth, score, seed) if not outside(score) else OfProbabilities()),
-        not_probability=None,
         operating_point=_operating_point(first_repeat(rows)),
         roc=roc(rows, pooled, np.random.default_rng(seed)),
         precision_recall=precision_recall(truth, score),
         folds=folds,
-        fold_mean=summary.mean,
-        fold_variance=summary.variance,
-        undefined_folds=summary.undefined,
-        tied_folds=summary.tied,
-        repeats=summary.repeats,
-        recalibrated=None,
-        versus_controls={},
-        versus_best=None,
-        versus_own=None,
-        verdict="",
-        verdict_kind="undefined",
+        **vars(fold_summary(folds, [fold.auc for fold in folds])),
+        recalibrated=recalibrated(rows) if background.design == "external" else None,
     )
+    return Measurement(figures, tested.chance_test, caveats(rows))
 
 
 @dataclass(frozen=True)
@@ -177,7 +165,7 @@ def recalibrated(rows: pd.DataFrame) -> Recalibrated | None:
     probability = calibration.recalibrated(truth, score)
     if np.isnan(probability).any():
         return None
-    return Recalibrated(label="", brier=calibration.brier(truth, probability), **_line(truth, probability))
+    return Recalibrated(label=RECALIBRATED, brier=calibration.brier(truth, probability), **_line(truth, probability))
 
 
 def _line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from mri_vit.metrics import within_fold
 from mri_vit.metrics.discrimination import delong_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
+from mri_vit.report.numbers.judged import Caveats, averaged, first_repeat, flags, floats, fold_of
 from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.parts import ChanceTest, Estimate, Retraining, WithinSites
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.report.schema.endpoints import BinaryFigures, SurvivalFigures
+from mri_vit.report.schema.parts import ChanceMethod, Estimate, Retraining, WithinSites
+from mri_vit.settings.schema import Endpoint
 
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 
@@ -39,13 +40,35 @@ class Background:
 
 
 @dataclass(frozen=True)
+class UnadjustedTest:
+    """A `ChanceTest` that is not yet adjusted for those of other models and endpoints."""
+
+    method: ChanceMethod
+    value: float
+    error: float
+    inflation: float
+    draws: int | None
+    p: float
+    p_below: float
+
+
+@dataclass(frozen=True)
 class AgainstChance:
-    """Fields of a result about chance."""
+    """What is known of one model about chance."""
 
     judged: Estimate
-    chance_test: ChanceTest
+    chance_test: UnadjustedTest
     retraining: Retraining | None
     within_sites: WithinSites | None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One model on one endpoint, measured without regard to any other."""
+
+    figures: BinaryFigures | SurvivalFigures
+    chance_test: UnadjustedTest
+    caveats: Caveats
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> AgainstChance:
@@ -116,24 +139,22 @@ def retraining(values: list[float], source: str) -> Retraining | None:
     )
 
 
-def _free(found: WithinFold, inflated: float, refits: bool) -> ChanceTest:
+def _free(found: WithinFold, inflated: float, refits: bool) -> UnadjustedTest:
     """The test that needs no training: a normal p, which has no least value."""
-    return ChanceTest(
+    return UnadjustedTest(
         method="within folds" if refits else "scores as given",
         value=found.value,
         error=found.error,
         inflation=inflated,
         draws=None,
         p=within_fold.p_above_chance(found, inflated),
-        p_adjusted=math.nan,
         p_below=within_fold.p_below_chance(found, inflated),
-        p_below_adjusted=math.nan,
     )
 
 
 def _refitted(
-    rows: pd.DataFrame, found: WithinFold, background: Background, within: Within, free: ChanceTest
-) -> ChanceTest | None:
+    rows: pd.DataFrame, found: WithinFold, background: Background, within: Within, free: UnadjustedTest
+) -> UnadjustedTest | None:
     """The test by refits of the first repeat on permuted labels; None where there are none, or too few to decide.
 
     Formula: (b + 1) / (m + 1), b of m permutations reaching the observed figure (Phipson & Smyth 2010,
@@ -153,16 +174,14 @@ def _refitted(
     above = int((drawn >= found.value - 1e-9).sum())
     if above < REACHED and background.family > ALPHA * (len(drawn) + 1):
         return None
-    return ChanceTest(
+    return UnadjustedTest(
         method="refitted",
         value=found.value,
         error=found.error,
         inflation=float(np.sqrt(np.mean((drawn - within_fold.CHANCE) ** 2)) / found.error) if found.error else math.nan,
         draws=len(drawn),
         p=(above + 1) / (len(drawn) + 1),
-        p_adjusted=math.nan,
         p_below=free.p_below,
-        p_below_adjusted=math.nan,
     )
 
 

@@ -1,6 +1,6 @@
 """Two models on the same patients: candidates against controls, comparators against the study's own model, and every pair.
 
-P-values are corrected for the number of results. For the pairs each model is measured once on the patients that it shares with
+For the pairs each model is measured once on the patients that it shares with
 others, and once on each resample of these, so that 1300 pairs of 52 models cost little more than 52 models.
 
 n is the number of patients, m the number of models, b the number of resamples, t the number of days.
@@ -23,19 +23,38 @@ from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.binary import outside
-from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.numbers.chance import Measurement
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome
-from mri_vit.report.schema.metrics import Result
-from mri_vit.report.schema.parts import BestControl, Difference, Pair, ResampledTest
-from mri_vit.report.schema.parts import Comparison as PairedTest
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.recipe import PERMUTED, RADIOMICS, is_bar, is_candidate
+from mri_vit.report.schema.parts import Difference, Pair, ResampledTest
+from mri_vit.settings.recipe import PERMUTED
+from mri_vit.settings.schema import Endpoint
 
-Results = Mapping[str, Mapping[str, Result]]  # by endpoint and model
 ROW = ["repeat", "patient"]  # what a row of a model's table is of
 
 
-def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> PairedTest | None:
+@dataclass(frozen=True)
+class UnadjustedComparison:
+    """A paired `Comparison` that is not yet adjusted for others."""
+
+    difference: float
+    low: float
+    high: float
+    z: float
+    p: float
+    n: int
+    nadeau_bengio: ResampledTest | None
+
+
+@dataclass(frozen=True)
+class UnadjustedBest:
+    """A candidate against the strongest control (`BestControl`), not yet adjusted for other candidates."""
+
+    strongest: str
+    least: str
+    p: float
+
+
+def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated: float) -> UnadjustedComparison | None:
     """The difference between a model and another on the patients that both predicted, and the test that it is zero.
 
     What differs is the figure that is judged, of pairs within a fold, and the test is `within_fold.compared`. Over several
@@ -48,7 +67,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
 
     Returns
     -------
-    The comparison, its `p_adjusted` still NaN (see `adjusted`); None without a shared patient.
+    None without a shared patient.
     """
     ours, theirs = shared([rows, other])
     if not len(ours):
@@ -56,13 +75,12 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
     found = within_fold.within_fold_comparison(
         chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated
     )
-    return PairedTest(
+    return UnadjustedComparison(
         difference=found.difference,
         low=found.low,
         high=found.high,
         z=found.z,
         p=found.p,
-        p_adjusted=math.nan,
         n=ours.patient.nunique(),
         nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), ESTIMATE[endpoint.kind]),
     )
@@ -75,7 +93,7 @@ def shared(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     return [table.loc[rows].reset_index() for table in indexed]
 
 
-def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) -> BestControl | None:
+def best_control(tests: Mapping[str, UnadjustedComparison], models: Mapping[str, Measurement]) -> UnadjustedBest | None:
     """The strongest control that a candidate was compared with, and the p that it beats them all; None without one.
 
     To be better than the best of them is to be better than each, so the largest p is the p of that claim and needs no
@@ -86,53 +104,11 @@ def best_control(tests: Mapping[str, PairedTest], models: Mapping[str, Result]) 
         return None
     p = {name: _p_of_gain(test) for name, test in tests.items()}
     least = max(p, key=lambda name: (p[name], -tests[name].difference))
-    strongest = max(tests, key=lambda name: np.nan_to_num(models[name].estimate.value, nan=-math.inf))
-    return BestControl(strongest=strongest, least=least, p=p[least], p_adjusted=math.nan, beaten=False)
+    strongest = max(tests, key=lambda name: np.nan_to_num(models[name].figures.judged.value, nan=-math.inf))
+    return UnadjustedBest(strongest, least, p[least])
 
 
-def adjusted(results: Results) -> dict[str, dict[str, Result]]:
-    """The same results with Holm's correction filled in.
-
-    Families: the p against chance of every endpoint and candidate; those of the controls, so that one more control takes no
-    candidate's finding away; those of each model on permuted labels, and of the upper reference; the candidates' p against the
-    best control; the comparisons with each control; those of comparators with the own model. A p below chance is corrected like
-    one above.
-    """
-    filled = {name: dict(models) for name, models in results.items()}
-    every = [(name, model) for name, models in results.items() for model in models]
-    candidates = [key for key in every if is_candidate(key[1])]
-    controls = [key for key in every if is_bar(key[1])]
-    for family in (candidates, controls, *([key for key in every if key[1] == model] for model in (*PERMUTED, RADIOMICS))):
-        for p in ("p", "p_below"):
-            _fill(filled, family, "chance_test", p)
-    for part in ("versus_best", "versus_own"):
-        _fill(filled, [(name, model) for name, model in every if getattr(filled[name][model], part)], part, "p")
-    for control in sorted({name for models in results.values() for result in models.values() for name in result.versus_controls}):
-        _fill_control(filled, [key for key in every if control in results[key[0]][key[1]].versus_controls], control)
-    return filled
-
-
-def _fill(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], part: str, key: str) -> None:
-    tests = [getattr(filled[name][model], part) for name, model in family]
-    for (name, model), test, p in zip(family, tests, _holm([getattr(test, key) for test in tests]), strict=True):
-        update: dict[str, object] = {f"{key}_adjusted": p}
-        if part == "versus_best":
-            update["beaten"] = p <= ALPHA
-        filled[name][model] = filled[name][model].model_copy(update={part: test.model_copy(update=update)})
-
-
-def _fill_control(filled: dict[str, dict[str, Result]], family: list[tuple[str, str]], control: str) -> None:
-    tests = [filled[name][model].versus_controls for name, model in family]
-    for (name, model), test, p in zip(family, tests, _holm([test[control].p for test in tests]), strict=True):
-        told = test | {control: test[control].model_copy(update={"p_adjusted": p})}
-        filled[name][model] = filled[name][model].model_copy(update={"versus_controls": told})
-
-
-def _holm(p: list[float]) -> list[float]:
-    return comparison.holm(np.array(p, dtype=float)).tolist()
-
-
-def _p_of_gain(test: PairedTest) -> float:
+def _p_of_gain(test: UnadjustedComparison) -> float:
     return test.p if test.difference > 0 and not math.isnan(test.p) else 1.0
 
 

@@ -17,14 +17,14 @@ from mri_vit.metrics import discrimination, survival
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.reading.run import OWN, Run
-from mri_vit.report.schema.binary import BinaryFold
+from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
 from mri_vit.report.schema.parts import CalibrationGroup, Repeat
-from mri_vit.report.schema.survival import SurvivalFold
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 
+THRESHOLDS = np.arange(1, 100) / 100  # whole per cents: each is a choice of harm against benefit (Vickers & Elkin 2006)
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
 MUCH_APART = 0.02
 
@@ -126,12 +126,12 @@ def fold_of(rows: pd.DataFrame) -> Int[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class FoldSummary:
-    """Mean and sample variance over all folds, NaN where no repeat has more than one fold, and each repeat's own."""
+    """Fields of a result about its folds; mean and sample variance are NaN where no repeat has more than one fold."""
 
-    mean: float
-    variance: float
-    undefined: int  # folds
-    tied: int  # folds in which all scores are equal
+    fold_mean: float
+    fold_variance: float
+    undefined_folds: int
+    tied_folds: int  # in which all scores are equal
     repeats: tuple[Repeat, ...]
 
 
@@ -146,10 +146,10 @@ def fold_summary(folds: Sequence[BinaryFold | SurvivalFold], figures: Sequence[f
         by_repeat.append(Repeat(repeat=int(repeat), fold_mean=repeat_mean, fold_variance=repeat_variance))
     several = len(folds) > len(by_repeat)
     return FoldSummary(
-        mean=mean if several else math.nan,
-        variance=variance if several else math.nan,
-        undefined=int(np.isnan(values).sum()),
-        tied=sum(fold.tied for fold in folds),
+        fold_mean=mean if several else math.nan,
+        fold_variance=variance if several else math.nan,
+        undefined_folds=int(np.isnan(values).sum()),
+        tied_folds=sum(fold.tied for fold in folds),
         repeats=tuple(by_repeat),
     )
 

@@ -25,12 +25,12 @@ from scipy.special import logit
 from mri_vit.errors import UsageError
 from mri_vit.metrics import intervals
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.maps import (
+from mri_vit.report.schema.parts import Estimate, Mean
+from mri_vit.report.schema.patients import (
     Agreement,
-    EndpointMaps,
     MapCurves,
-    MapEvaluation,
-    MapResult,
+    MapFigures,
+    MapSettings,
     MapShares,
     MeanCurve,
     Order,
@@ -38,9 +38,8 @@ from mri_vit.report.schema.maps import (
     SequenceShares,
     Stage,
 )
-from mri_vit.report.schema.parts import Estimate, Mean
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import AnyMethod
 
 
@@ -171,17 +170,35 @@ OF_NETWORKS = ("hit_randomised", "energy_randomised")  # a value for each networ
 Curves = tuple[Float[np.ndarray, " f"], dict[str, Float[np.ndarray, "n f"]]]  # fractions; a row per patient by method
 
 
-def measure(run: Run, model: str = MODEL) -> MapEvaluation | None:
-    """All figures of a model's maps, not yet judged; None where no patient was scored."""
+@dataclass(frozen=True)
+class EndpointMapFigures:
+    """The maps of one endpoint."""
+
+    with_tumour: int  # patients with a tumour mask
+    methods: dict[AnyMethod, MapFigures]
+    curves: dict[Order, MapCurves]
+    agreement: tuple[Agreement, ...]
+
+
+@dataclass(frozen=True)
+class MapEvaluationFigures:
+    """The maps of one model."""
+
+    patients: int
+    settings: MapSettings
+    endpoints: dict[str, EndpointMapFigures]
+
+
+def measure(run: Run, model: str = MODEL) -> MapEvaluationFigures | None:
+    """All figures of a model's maps; None where no patient was scored."""
     written = run.scores if model == MODEL else run.comparator_maps[model].scores
     scores = list({str(score["subject"]): score for score in reversed(written)}.values())[::-1]
     if not scores:
         return None
     found = {e.name: _endpoint(scores, e, spread(run.predictions, e, model), run.study.seed) for e in run.study.endpoints}
-    return MapEvaluation(
+    return MapEvaluationFigures(
         patients=len(scores),
-        settings=scores[0]["settings"],
-        rules=(),
+        settings=MapSettings.model_validate(scores[0]["settings"]),
         endpoints={name: scored for name, scored in found.items() if scored.methods},
     )
 
@@ -204,7 +221,7 @@ def spread(predictions: pd.DataFrame, endpoint: Endpoint, model: str = MODEL) ->
 
 def _endpoint(
     scores: Sequence[Mapping[str, Any]], endpoint: Endpoint, deviations: Mapping[int, float], seed: int
-) -> EndpointMaps:
+) -> EndpointMapFigures:
     rows = _rows(scores, endpoint.name)
     curves: dict[Order, Curves] = {order: _curves(scores, endpoint.name, order, deviations) for order in get_args(Order)}
     cascade = pd.DataFrame(
@@ -212,9 +229,7 @@ def _endpoint(
         columns=pd.Index(["method", "stage", "similarity"]),
     )
     methods: list[AnyMethod] = [name for name in get_args(AnyMethod) if name in set(rows.method)]
-    return EndpointMaps(
-        predicted="undefined",
-        no_finding=None,
+    return EndpointMapFigures(
         with_tumour=int(rows.loc[rows.tumour_share.notna(), "patient"].nunique()),
         methods={
             name: _method(rows.loc[rows.method == name], cascade.loc[cascade.method == name], curves, name, seed)
@@ -236,7 +251,7 @@ def _rows(scores: Sequence[Mapping[str, Any]], endpoint: str) -> pd.DataFrame:
     return table.astype(dict.fromkeys(NUMBERS, float))
 
 
-def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Curves], name: str, seed: int) -> MapResult:
+def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Curves], name: str, seed: int) -> MapFigures:
     """One method's figures."""
     found: dict[str, Mean] = {}
     for order, (fractions, values) in curves.items():
@@ -251,7 +266,7 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
     found |= {key: mean(np.where(judged, column[key], np.nan), seed) for key in OF_HITS}
     found |= {key: mean(column[key], seed) for key in SIMILAR}
     stages = _stages(cascade, seed)
-    return MapResult(
+    return MapFigures(
         n=len(rows),
         hits=Mean(value=rate.value, low=rate.low, high=rate.high, n=int(judged.sum())),
         energy_ratio=ratio(column["energy"], column["tumour_share"], seed),
@@ -261,9 +276,6 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
         **found,
         cascade=stages,
         randomised=stages[-1] if stages else mean(np.full(1, np.nan), seed),  # at last every weight is
-        verdict="",
-        checks="",
-        verdict_kind="undefined",
     )
 
 

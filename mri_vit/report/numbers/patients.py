@@ -5,9 +5,11 @@ Errors are shares of pairs, which no scale of scores and no follow-up makes larg
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,8 @@ from mri_vit.metrics.within_fold import PairErrors, label_errors, survival_error
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
-from mri_vit.report.schema.patients import Association, Failures, Patient, PatientResult, Trait
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.report.schema.patients import Association, Patient, PatientResult, Trait
+from mri_vit.settings.schema import Endpoint
 
 SITE = "site"  # column of the cohort table
 WORST = 10  # patients whom a reader looks at one by one
@@ -129,13 +131,51 @@ def _tumour_share(run: Run) -> dict[str, float]:
     return {name: shares[0] for name, shares in told.items() if shares and shares[0] is not None}
 
 
-def measure_failures(patients: Sequence[Patient], models: Mapping[str, str], seed: int) -> dict[str, Failures]:
-    """The worst patients of each endpoint of which patients enough are ranked; sentences are empty.
+@dataclass(frozen=True)
+class Trial:
+    """Whether the worst patients differ from the others in one respect: an `Association`, not yet adjusted for others."""
 
-    `models` are, by endpoint, those whose scores the patients have.
+    trait: Trait
+    level: str
+    worst: int
+    others: int
+    of_worst: float
+    of_others: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst patients of an endpoint, and what they have in common."""
+
+    model: str
+    patients: tuple[str, ...]
+    ranked: int
+    associations: tuple[Association, ...]
+
+
+def measure_failures(patients: Sequence[Patient], models: Mapping[str, str], seed: int) -> dict[str, Worst]:
+    """The worst patients of each endpoint that has any; `models` are, by endpoint, those whose scores the patients have.
+
+    All p are adjusted together: among many traits one differs by chance.
     """
-    found = {name: _of_endpoint(patients, model, name, seed) for name, model in models.items()}
-    return _adjusted({name: one for name, one in found.items() if one.patients})
+    sides = {name: _sides(ranked(patients, name), name) for name in models}
+    sides = {name: side for name, side in sides.items() if side[0]}
+    trials = {name: _trials(*side, seed) for name, side in sides.items()}
+    p = np.array([trial.p for of_endpoint in trials.values() for trial in of_endpoint])
+    adjusted = iter(holm(p).tolist() if len(p) else [])
+    return {
+        name: Worst(
+            model=models[name],
+            patients=tuple(patient.patient for patient in worst),
+            ranked=len(worst) + len(others),
+            associations=tuple(
+                Association(**vars(trial), p_adjusted=p_adjusted, apart=p_adjusted <= ALPHA)
+                for trial, p_adjusted in zip(trials[name], itertools.islice(adjusted, len(trials[name])), strict=True)
+            ),
+        )
+        for name, (worst, others) in sides.items()
+    }
 
 
 def ranked(patients: Sequence[Patient], endpoint: str) -> list[Patient]:
@@ -149,38 +189,34 @@ def ranked(patients: Sequence[Patient], endpoint: str) -> list[Patient]:
     return sorted(known, key=order)
 
 
-def _of_endpoint(patients: Sequence[Patient], model: str, endpoint: str, seed: int) -> Failures:
-    people = ranked(patients, endpoint)
+def _sides(people: list[Patient], endpoint: str) -> tuple[list[Patient], list[Patient]]:
+    """The worst of the ranked patients and the others."""
     most = min(WORST, int(SHARE * len(people)))
-    worst = [one for one in people[:most] if one.endpoints[endpoint].wrong > 0]  # a model may be wrong in fewer
-    others = people[len(worst) :]
-    tests = [
+    worst = [patient for patient in people[:most] if patient.endpoints[endpoint].wrong > 0]  # a model may be wrong in fewer
+    return worst, people[len(worst) :]
+
+
+def _trials(worst: Sequence[Patient], others: Sequence[Patient], seed: int) -> list[Trial]:
+    trials = [
         _of_findings(worst, others),
         _of_sites(worst, others, seed),
         _of_volumes("brain_ml", worst, others),
         _of_volumes("tumour_share", worst, others),
     ]
-    return Failures(
-        model=model,
-        patients=tuple(one.patient for one in worst),
-        ranked=len(people),
-        fewest_pairs=FEWEST_PAIRS,
-        associations=tuple(test for test in tests if test),
-        sentence="",
-    )
+    return [trial for trial in trials if trial]
 
 
-def _of_findings(worst: Sequence[Patient], others: Sequence[Patient]) -> Association | None:
-    """Nothing where nobody was found to be out of the limits: whether anybody looked is then not known."""
-    flagged = [sum(bool(one.findings) for one in people) for people in (worst, others)]
-    sizes = [len(worst), len(others)]
-    if not sum(flagged) or not all(sizes):
+def _of_findings(worst: Sequence[Patient], others: Sequence[Patient]) -> Trial | None:
+    """None where no patient has a finding: whether anybody looked for one is then not known."""
+    n, m = len(worst), len(others)
+    here, there = (sum(bool(patient.findings) for patient in people) for people in (worst, others))
+    if not here + there or not n or not m:
         return None
-    p = float(np.asarray(fisher_exact([flagged, [n - count for n, count in zip(sizes, flagged, strict=True)]]))[1])
-    return _association("finding", "", sizes, [count / n for n, count in zip(sizes, flagged, strict=True)], p)
+    p = float(np.asarray(fisher_exact([[here, there], [n - here, m - there]]))[1])
+    return Trial("finding", "", n, m, here / n, there / m, p)
 
 
-def _of_sites(worst: Sequence[Patient], others: Sequence[Patient], seed: int) -> Association | None:
+def _of_sites(worst: Sequence[Patient], others: Sequence[Patient], seed: int) -> Trial | None:
     """A permutation test, because the counts of ten patients are too small for the law of chi-squared."""
     here, there = (Counter(one.site for one in people if one.site) for people in (worst, others))
     sites = sorted(here | there)
@@ -193,40 +229,14 @@ def _of_sites(worst: Sequence[Patient], others: Sequence[Patient], seed: int) ->
     statistic, by_chance = ((((counts - expected) ** 2) / expected).sum(axis=-1) for counts in (own, draws))
     p = (1 + int((by_chance >= statistic - 1e-9).sum())) / (1 + RESAMPLES)  # 1e-9: sums in another order are equal
     level = min(here, key=lambda site: (-here[site], site))
-    sizes = [here.total(), there.total()]
-    return _association("site", level, sizes, [here[level] / sizes[0], there[level] / sizes[1]], p)
+    n, other = here.total(), there.total()
+    return Trial("site", level, n, other, here[level] / n, there[level] / other, p)
 
 
-def _of_volumes(trait: Trait, worst: Sequence[Patient], others: Sequence[Patient]) -> Association | None:
-    told = [np.array([getattr(one, trait) for one in people], dtype=float) for people in (worst, others)]
-    known = [values[np.isfinite(values)] for values in told]
-    if not all(len(values) for values in known):
+def _of_volumes(trait: Trait, worst: Sequence[Patient], others: Sequence[Patient]) -> Trial | None:
+    volumes = (np.array([getattr(patient, trait) for patient in people], dtype=float) for people in (worst, others))
+    here, there = (values[np.isfinite(values)] for values in volumes)
+    if not len(here) or not len(there):
         return None
-    p = float(np.asarray(mannwhitneyu(known[0], known[1]))[1]) if len(np.unique(np.concatenate(known))) > 1 else 1.0
-    return _association(trait, "", [len(values) for values in known], [float(np.median(values)) for values in known], p)
-
-
-def _association(trait: Trait, level: str, sizes: Sequence[int], figures: Sequence[float], p: float) -> Association:
-    return Association(
-        trait=trait,
-        level=level,
-        worst=sizes[0],
-        others=sizes[1],
-        of_worst=figures[0],
-        of_others=figures[1],
-        p=p,
-        p_adjusted=math.nan,
-        apart=False,
-    )
-
-
-def _adjusted(found: Mapping[str, Failures]) -> dict[str, Failures]:
-    """With p adjusted over everything that was looked at: among many traits one differs by chance."""
-    p = np.array([test.p for one in found.values() for test in one.associations])
-    left = iter(holm(p).tolist() if len(p) else [])
-    told = {}
-    for name, one in found.items():
-        tests = [(test, next(left)) for test in one.associations]
-        changed = tuple(test.model_copy(update={"p_adjusted": p, "apart": p <= ALPHA}) for test, p in tests)
-        told[name] = one.model_copy(update={"associations": changed})
-    return told
+    p = float(np.asarray(mannwhitneyu(here, there))[1]) if len(np.unique(np.concatenate([here, there]))) > 1 else 1.0
+    return Trial(trait, "", len(here), len(there), float(np.median(here)), float(np.median(there)), p)

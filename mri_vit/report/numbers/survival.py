@@ -17,8 +17,9 @@ from mri_vit.metrics import concordance, cox, decision, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers import chance, judged
-from mri_vit.report.numbers.chance import Background
+from mri_vit.report.numbers.chance import Background, Measurement
 from mri_vit.report.numbers.judged import (
+    THRESHOLDS,
     Caveats,
     Outcome,
     apart,
@@ -33,13 +34,12 @@ from mri_vit.report.numbers.judged import (
     outcome,
     risk_groups,
 )
-from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
-from mri_vit.report.schema.patients import FollowUp
-from mri_vit.report.schema.survival import (
+from mri_vit.report.schema.endpoints import (
     AucAt,
     BrierAt,
     CalibrationAt,
     DecisionAt,
+    FollowUp,
     Group,
     Hazard,
     HazardRatio,
@@ -48,25 +48,25 @@ from mri_vit.report.schema.survival import (
     OverTime,
     RestrictedMean,
     RiskGroup,
+    SurvivalFigures,
     SurvivalFold,
-    SurvivalResult,
     UnoC,
 )
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
+from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
 
 TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
-THRESHOLDS = np.arange(1, 100) / 100  # whole per cents, as of a binary endpoint
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
 MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 
 
-def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> SurvivalResult:
-    """One model's result, without what needs the other models (comparison, Holm correction, verdict) and without words.
+def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> Measurement:
+    """One model by itself.
 
     Parameters
     ----------
@@ -77,41 +77,27 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
     """
     pooled = averaged(rows)
     seen = outcome(pooled)
-    value = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
     low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    found = chance.measure(endpoint, rows, background)
+    tested = chance.measure(endpoint, rows, background)
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
-    summary = fold_summary(folds, [fold.harrell_c for fold in folds])
-    return SurvivalResult(
+    figures = SurvivalFigures(
         n=len(pooled),
         events=int(seen.event.sum()),
-        judged=found.judged,
-        harrell_c=Estimate(value=value, low=low, high=high),
+        judged=tested.judged,
+        retraining=tested.retraining,
+        within_sites=tested.within_sites,
+        harrell_c=Estimate(value=concordance.harrell_c(seen.time_days, seen.event, seen.risk), low=low, high=high),
         harrell_c_half_width=(high - low) / 2,
         harrell_c_within_folds=Value(value=_within(rows)) if judged.has_folds(rows) else None,
-        remark=None,
         uno_c=_uno(seen, seed),
-        chance_test=found.chance_test,
-        retraining=found.retraining,
-        within_sites=found.within_sites,
-        too_good=None,
         **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
         **vars(of_probabilities(pooled, alive, seed)),
         **vars(of_risk_groups(rows)),
         hazard=hazard_ratios(seen, rows),
-        cutoffs="",
         folds=folds,
-        fold_mean=summary.mean,
-        fold_variance=summary.variance,
-        undefined_folds=summary.undefined,
-        tied_folds=summary.tied,
-        repeats=summary.repeats,
-        versus_controls={},
-        versus_best=None,
-        versus_own=None,
-        verdict="",
-        verdict_kind="undefined",
+        **vars(fold_summary(folds, [fold.harrell_c for fold in folds])),
     )
+    return Measurement(figures, tested.chance_test, caveats(rows))
 
 
 def caveats(rows: pd.DataFrame) -> Caveats:

@@ -9,12 +9,10 @@ import pandas as pd
 
 from mri_vit.data.sheet import harmless
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
+from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, CoxComparison, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.schema.metrics import Endpoint, Metrics
 from mri_vit.report.schema.parts import Band, Part
-from mri_vit.report.schema.patients import Patient
-from mri_vit.report.schema.survival import CoxComparison, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, Patient
 
 Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")

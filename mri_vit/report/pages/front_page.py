@@ -13,23 +13,21 @@ from jaxtyping import Bool
 from markupsafe import Markup
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.data.synthetic import NOTE
+from mri_vit.data.run_cohort import SYNTHETIC_NOTE
 from mri_vit.data.volume import Volume, read, read_mask, resample
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
+from mri_vit.report import verdicts
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import page_templates, patient_drawings
 from mri_vit.report.pages.patient_drawings import drawable, map_on_scan
-from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import OWN, Run, subject
-from mri_vit.report.schema.maps import GroupMaps, PatientMaps, ShownMap
-from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.patients import Patient
-from mri_vit.report.schema.run import Environment, Nothing
-from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.report.reading.run_files import Map
+from mri_vit.report.schema.metrics import Environment, Metrics, Nothing
+from mri_vit.report.schema.patients import GroupMaps, Patient, PatientMaps, ShownMap
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import MAP_KINDS, capitalize_first
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 
 DEMO = "demo"  # the study on the built-in cohort
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
@@ -136,8 +134,8 @@ def is_synthetic(run: Run) -> bool:
     What an evaluation notes is of the run, not of those whom it judges.
     """
     people = run.predictions.patient
-    noted = run.design == "cross-validation" and NOTE in run.notes
-    return noted or (run.study.name == DEMO and len(people) > 0 and made_up(people))
+    noted = run.design == "cross-validation" and SYNTHETIC_NOTE in run.notes
+    return noted or (run.study.name == DEMO and len(people) > 0 and all_from_demo(people))
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -163,7 +161,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
     """The picture of each endpoint's card, where it has a finding: the map whose peak is the median of its method's."""
     reference, found = run.study.prepare.reference, {}
     for name, card in metrics.cards.items():
-        if map_verdict.is_finding(metrics.endpoints[name].models[card.model]) and (pair := _typical(run, metrics, name)):
+        if verdicts.is_finding(metrics.endpoints[name].models[card.model]) and (pair := _typical(run, metrics, name)):
             whose, entry = pair
             names = (whose.facts["brain"], whose.facts["maps"][entry.index]["files"][reference])
             brain, heat = (read(whose.folder / file) for file in names)
@@ -177,7 +175,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
 def _typical(run: Run, metrics: Metrics, endpoint: str) -> tuple[Map, ShownMap] | None:
     """Of an endpoint's maps that can be drawn, by the method that stands best, the one with the median peak."""
     scored = metrics.map_scores.endpoints.get(endpoint) if metrics.map_scores else None
-    best = map_verdict.best(scored) if scored else None
+    best = verdicts.best_method(scored) if scored else None
     drawable = [
         (whose, entry)
         for whose, said in zip(run.maps, metrics.maps, strict=True)
@@ -233,7 +231,7 @@ def _failure_sheets(run: Run) -> dict[str, Path]:
 def _failure_map(run: Run, metrics: Metrics, patient: Patient, endpoint: str) -> Path | None:
     """The picture of the first map of the endpoint, else of one for all endpoints; None without any, and where none may stand."""
     card = metrics.cards.get(endpoint)
-    if card is None or not map_verdict.is_finding(metrics.endpoints[endpoint].models[card.model]):
+    if card is None or not verdicts.is_finding(metrics.endpoints[endpoint].models[card.model]):
         return None
     for found, said in zip(run.maps, metrics.maps, strict=True):
         if found.patient in patient.maps:
@@ -312,7 +310,7 @@ def _network_maps_of(
 
 def _compared_endpoint(metrics: Metrics) -> str:
     """The first that the own network finds, or else the first."""
-    told = [name for name, one in metrics.endpoints.items() if OWN in one.models and map_verdict.is_finding(one.models[OWN])]
+    told = [name for name, one in metrics.endpoints.items() if OWN in one.models and verdicts.is_finding(one.models[OWN])]
     return next(iter(told or metrics.endpoints))
 
 
@@ -322,7 +320,7 @@ def _chosen_maps(said: PatientMaps, endpoint: str, model: str, metrics: Metrics)
     if model != OWN:
         return sorted((entry for entry in maps if entry.endpoint), key=lambda entry: list(METHODS).index(entry.method))
     scored = metrics.map_scores.endpoints.get(endpoint) if metrics.map_scores else None
-    best = map_verdict.best(scored) if scored else None
+    best = verdicts.best_method(scored) if scored else None
     ranked = sorted(maps, key=lambda entry: (entry.method != best, not entry.endpoint))
     return ranked[:1]
 

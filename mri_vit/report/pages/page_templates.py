@@ -14,9 +14,9 @@ from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.verdicts.maps import is_finding
-from mri_vit.report.words import added_value, caveats, endpoint_results, notation, patients, run_facts
-from mri_vit.settings import sequences
+from mri_vit.report.verdicts import is_finding
+from mri_vit.report.words import caveats, endpoint_results, notation, run_facts
+from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NO_CANDIDATES
 
 
@@ -31,13 +31,13 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     environment.filters.update({written.__name__: written for written in under_their_names})
     environment.filters.update(
         p=notation.p_value,
-        ratio=added_value.of_ratio,
-        column=added_value.label,
-        change=added_value.of_gain,
-        sequence=sequences.title,
+        ratio=caveats.hazard_ratio_in_words,
+        column=caveats.covariate_label,
+        change=caveats.gain_of_c,
+        sequence=recipe.title,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
-        short_truth=patients.short_label,
+        short_truth=run_facts.short_label,
     )
     environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
     environment.globals.update(
@@ -56,9 +56,9 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         terms=caveats.GLOSSARY,
         visit_id=visit_id,
         is_finding=is_finding,
-        table1_heads=patients.table1_heads,
-        table1_lines=patients.table1_lines,
-        table1_caption=patients.table1_caption,
+        table1_heads=run_facts.table1_heads,
+        table1_lines=run_facts.table1_lines,
+        table1_caption=run_facts.table1_caption,
     )
     return environment
 

@@ -25,10 +25,10 @@ from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
 from mri_vit.metrics.survival import kaplan_meier
 from mri_vit.prepare.prepared import reference_to_grid
-from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 
 FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
 LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
@@ -62,14 +62,14 @@ def viewer_volumes(
     if patient_map:
         scan = read(patient_map.folder / patient_map.facts["brain"])
         box = bounding_box(scan.array)
-        scans.append({"label": f"{sequences.title(reference)}, as it was scanned", "volume": base64_nifti(cropped(scan, box))})
+        scans.append({"label": f"{recipe.title(reference)}, as it was scanned", "volume": base64_nifti(cropped(scan, box))})
         for entry in entries:
             heat = cropped(map_on_scan(patient_map.folder, entry, scan, reference), box)
             shown = base64_nifti(Volume(map_levels(heat.array), heat.affine))
             maps.append({"volume": shown, "peak_mm": list(entry["peak_mm"]), "even": nearly_even(entry["peak"])})
     if prepared:
         scans += [
-            {"label": f"{sequences.title(name)}, prepared", "volume": base64_nifti(one)}
+            {"label": f"{recipe.title(name)}, prepared", "volume": base64_nifti(one)}
             for name, one in prepared_volumes(prepared).items()
         ]
     return {

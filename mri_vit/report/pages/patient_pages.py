@@ -26,12 +26,11 @@ from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs.overlays import OPACITY, OUTLINE, SCALE
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import page_templates, patient_drawings
-from mri_vit.report.reading.maps import Map
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.maps import PatientMaps
+from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.patients import Patient
-from mri_vit.report.words import map_sentences, patients
+from mri_vit.report.schema.patients import Patient, PatientMaps
+from mri_vit.report.words import map_sentences, run_facts
 from mri_vit.report.words.notation import file_name, title
 from mri_vit.run import files
 from mri_vit.run.atomic import replacing, write_bytes
@@ -147,7 +146,7 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
     )
     return {
         "one": one,
-        "results": patients.patient_lines(metrics, one.person),
+        "results": run_facts.patient_lines(metrics, one.person),
         "curves": list(_survival_curves(one, survival)),
         "unit": UNIT,
         "scale": SCALE,

@@ -15,9 +15,8 @@ from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.words import checklists, methods_section
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
-from mri_vit.run.ownership import refuse_foreign, refuse_links
 
 MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
 RECORD = files.METRICS

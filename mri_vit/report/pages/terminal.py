@@ -15,16 +15,16 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit.errors import UsageError
+from mri_vit.report import verdicts
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading.run import read_run, run_from_tables
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.maps import AnyMethod, MapEvaluation, MapResult
+from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.words import map_sentences, notation, run_facts
-from mri_vit.run import files, integrity, ownership
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run.screen import plain, say
+from mri_vit.settings.sections import AnyMethod
 
 
 def report_run(folder: Path, console: Console, pages: bool = False) -> report_files.Written:
@@ -49,7 +49,7 @@ def report_table(
     """
     report_files.refuse_folder(output)
     run = run_from_tables(scores, people, output, subgroups)
-    with ownership.held(output, report_files.FOLDERS):
+    with atomic.held(output, report_files.FOLDERS):
         written = report_files.write_report(run, output, None if pages else report_files.MOST_PAGES)
     print_results(written, console)
     return written.page
@@ -110,7 +110,7 @@ def result_rows(metrics: Metrics) -> list[ResultRow]:
 
 
 def _result_row(name: str, model: str, result: BinaryResult | SurvivalResult) -> ResultRow:
-    text = notation.judged(result) if notation.is_defined(result.estimate.value) else "undefined"
+    text = notation.judged(result) if notation.is_defined(result.judged.value) else "undefined"
     return ResultRow(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 
 
@@ -147,7 +147,7 @@ def _map_verdicts(scored: MapEvaluation) -> list[str]:
     """A line per endpoint on its best map, or why there is none."""
     sentences = []
     for name, endpoint in scored.endpoints.items():
-        head, best = f"Maps of {notation.title(name)}", map_verdict.best(endpoint)
+        head, best = f"Maps of {notation.title(name)}", verdicts.best_method(endpoint)
         chosen = [(method, result) for method, result in endpoint.methods.items() if method == best]
         if endpoint.no_finding:
             sentences.append(f"{head}: {endpoint.no_finding}")
@@ -163,6 +163,6 @@ def _none_passes(methods: Mapping[AnyMethod, MapResult]) -> str:
     """A map that cannot be judged is another thing than one that fails."""
     kinds = Counter(result.verdict_kind for result in methods.values())
     if set(kinds) == {"undefined"}:
-        return f"not judged: fewer than {map_verdict.FEWEST} patients could be scored"
-    counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in map_verdict.ORDER if kinds[kind])
+        return f"not judged: fewer than {verdicts.FEWEST_SCORED} patients could be scored"
+    counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in verdicts.MAP_ORDER if kinds[kind])
     return f"none of {len(methods)} passes its checks ({counts})"

@@ -14,20 +14,18 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
-from mri_vit.data import cohort, predictions, sheet, spellings
+from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
-from mri_vit.report.reading import maps as run_maps
-from mri_vit.report.reading import tables
-from mri_vit.report.reading.maps import Map, OfComparator
+from mri_vit.report.reading import run_files
+from mri_vit.report.reading.run_files import Map, OfComparator
+from mri_vit.report.schema.metrics import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.report.schema.patients import Table1
-from mri_vit.report.schema.run import Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.endpoint import ENDPOINT_NAME, Endpoint
 from mri_vit.settings.recipe import PERMUTED, VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import Report
 
 OWN = VIT  # the other candidates are its comparators
@@ -50,22 +48,22 @@ class Run:
     survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
     probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
     # predictions.SEED_COLUMNS: scores of a fold's networks that differ in their seed alone
-    seeds: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SEED_COLUMNS))
+    seeds: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.SEED_COLUMNS))
     # predictions.NULL_COLUMNS: what regressions reached on permuted labels
-    nulls: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.NULL_COLUMNS))
+    nulls: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.NULL_COLUMNS))
     # patient, decision, who, why: what a reviewer decided of patients, findings notwithstanding
-    decisions: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.DECISION_COLUMNS))
+    decisions: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.DECISION_COLUMNS))
     # patient, reason, scan, figure, became, words: what the study's limits of quality found, a row per finding
-    findings: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.FINDING_COLUMNS))
+    findings: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.FINDING_COLUMNS))
     internal: Internal | None = None  # of an external evaluation: the run's own out-of-fold estimates
     development: Table1 | None = None  # likewise the patients of the run, where it knew them
     # likewise the run's own predictions, by the same columns; patients have numbers for names
-    inside: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.COLUMNS))
-    inside_survival: pd.DataFrame = field(default_factory=lambda: tables.empty(predictions.SURVIVAL_COLUMNS))
-    covariates: tables.Covariates = field(default_factory=pd.DataFrame)  # that a risk is held against, by visit id
+    inside: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.COLUMNS))
+    inside_survival: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.SURVIVAL_COLUMNS))
+    covariates: run_files.Covariates = field(default_factory=pd.DataFrame)  # that a risk is held against, by visit id
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
-    costs: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.COST_COLUMNS))  # of each contender's folds
-    histories: pd.DataFrame = field(default_factory=lambda: tables.empty(tables.HISTORY_COLUMNS))  # of their evaluations
+    costs: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.COST_COLUMNS))  # of each contender's folds
+    histories: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.HISTORY_COLUMNS))  # of their evaluations
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed
     groups: tuple[tuple[Mapping[str, Any], Path], ...] = ()  # the cohort's mean maps: what is known of each, and its picture
@@ -98,7 +96,7 @@ def read_run(folder: Path) -> Run:
     table = predictions.load(folder / files.PREDICTIONS)
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))
-    people = tables.text_table(folder / files.COHORT)
+    people = run_files.text_table(folder / files.COHORT)
     prepared = _prepared(study, set(people.patient))
     steps = [_steps(path) for path in prepared]
     brains = {path.parent.name: step for path, done in zip(prepared, steps, strict=True) for step in done if step.step == "brain"}
@@ -106,34 +104,34 @@ def read_run(folder: Path) -> Run:
     homes = {OWN: folder, **{comparator.name: folder / files.COMPARATORS / comparator.name for comparator in study.comparators}}
     seeds = {OWN: study.train.seeds, **{one.name: study.of(one).train.seeds for one in study.comparators}}
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
-    maps, old_maps = run_maps.maps(folder / files.MAPS, settings, visits)
-    scores, old_scores = run_maps.scores(folder / files.SCORES, settings, visits)
+    maps, old_maps = run_files.maps(folder / files.MAPS, settings, visits)
+    scores, old_scores = run_files.scores(folder / files.SCORES, settings, visits)
     comparators = {name: _of_comparator(homes[name], of, visits) for name, of in explained(study).items() if name != OWN}
     old_maps += sum(old for _, (old, _) in comparators.values())
     old_scores += sum(old for _, (_, old) in comparators.values())
-    groups, old_groups = run_maps.groups(folder / files.MEAN_MAPS, settings)
+    groups, old_groups = run_files.groups(folder / files.MEAN_MAPS, settings)
     return Run(
         design="external" if external else "cross-validation",
         study=study,
         environment=_environment(folder, [files.fold_folder(home, *split) for home in homes.values() for split in splits]),
-        cohort=tables.by_patient(people),
-        excluded=tables.excluded(folder / files.EXCLUDED),
-        decisions=tables.decisions(folder / files.DECISIONS),
-        findings=tables.findings(folder / files.FINDINGS),
+        cohort=run_files.by_patient(people),
+        excluded=run_files.excluded(folder / files.EXCLUDED),
+        decisions=run_files.decisions(folder / files.DECISIONS),
+        findings=run_files.findings(folder / files.FINDINGS),
         folds_sha256=None if external else hashlib.sha256((folder / files.FOLDS).read_bytes()).hexdigest(),
         predictions=table,
-        survival=tables.survival(folder / files.SURVIVAL),
-        nulls=tables.nulls(folder / files.NULLS),
-        probe=tables.probe(folder / files.SITE_PROBE),
-        seeds=tables.seeds(folder / files.SEEDS),
+        survival=run_files.survival(folder / files.SURVIVAL),
+        nulls=run_files.nulls(folder / files.NULLS),
+        probe=run_files.probe(folder / files.SITE_PROBE),
+        seeds=run_files.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
         development=_development(folder / files.EVALUATION) if external else None,
-        inside=tables.predicted(folder / files.INTERNAL),
-        inside_survival=tables.survival(folder / files.INTERNAL_SURVIVAL),
-        covariates=tables.covariates(folder / files.COHORT, study),
+        inside=run_files.predicted(folder / files.INTERNAL),
+        inside_survival=run_files.survival(folder / files.INTERNAL_SURVIVAL),
+        covariates=run_files.covariates(folder / files.COHORT, study),
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
-        costs=tables.costs(homes, splits),
-        histories=tables.histories(homes, seeds, splits),
+        costs=run_files.costs(homes, splits),
+        histories=run_files.histories(homes, seeds, splits),
         maps=maps,
         scores=scores,
         groups=groups,
@@ -149,8 +147,8 @@ def read_run(folder: Path) -> Run:
 
 def _of_comparator(home: Path, of: Study, visits: Sequence[str]) -> tuple[OfComparator, tuple[int, int]]:
     """A comparator's maps and scores, and how many of each are to be made again."""
-    maps, old_maps = run_maps.maps(home / files.MAPS, of.explain.of_maps, visits)
-    scores, old_scores = run_maps.scores(home / files.SCORES, of.explain.of_maps, visits)
+    maps, old_maps = run_files.maps(home / files.MAPS, of.explain.of_maps, visits)
+    scores, old_scores = run_files.scores(home / files.SCORES, of.explain.of_maps, visits)
     return OfComparator(maps, scores), (old_maps, old_scores)
 
 
@@ -184,9 +182,9 @@ def _environment(folder: Path, folds: Sequence[Path]) -> Environment:
     found = read_json(path, tuple(Environment.model_fields))
     told = [read_json(fold / files.ENVIRONMENT, ("device",)) for fold in folds if (fold / files.ENVIRONMENT).is_file()]
     with as_written(path):
-        first = Environment.model_validate({key: found[key] for key in Environment.model_fields})
-    devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
-    return first.model_copy(update={"device": ", ".join(devices)}) if devices else first
+        devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
+        device = {"device": ", ".join(devices)} if devices else {}
+        return Environment.model_validate({key: found[key] for key in Environment.model_fields} | device)
 
 
 def _internal(path: Path) -> Internal:
@@ -267,7 +265,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     strangers = sorted(set(table.patient) - set(known))
     if strangers:
-        like = spellings.elsewhere(strangers[0], known)
+        like = columns.elsewhere(strangers[0], known)
         raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     study = Study(
@@ -282,14 +280,14 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
         design="table",
         study=study,
         environment=Nothing(),
-        cohort=tables.by_patient(visits),
-        excluded=tables.empty(tables.EXCLUDED_COLUMNS),
+        cohort=run_files.by_patient(visits),
+        excluded=run_files.empty(run_files.EXCLUDED_COLUMNS),
         folds_sha256=None,
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
-        survival=tables.survival(scores.with_name(files.SURVIVAL)),
-        nulls=tables.nulls(scores.with_name(files.NULLS)),
-        probe=tables.empty(PROBE_COLUMNS),
-        covariates=tables.covariates(people, study),
+        survival=run_files.survival(scores.with_name(files.SURVIVAL)),
+        nulls=run_files.nulls(scores.with_name(files.NULLS)),
+        probe=run_files.empty(PROBE_COLUMNS),
+        covariates=run_files.covariates(people, study),
     )
 
 

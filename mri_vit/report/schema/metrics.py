@@ -1,4 +1,4 @@
-"""The whole of `metrics.json`: every number of the report and every sentence that judges one.
+"""The whole of `metrics.json`: the run and its models, every number of the report and every sentence that judges one.
 
 `Metrics.model_validate_json(text)` reads the file; `dumps` writes it.
 """
@@ -8,27 +8,183 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field, JsonValue
 
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
-from mri_vit.report.schema.maps import ComparatorMaps, GroupMaps, MapEvaluation, MapSettings, PatientMaps, SequenceShares
-from mri_vit.report.schema.parts import Part
-from mri_vit.report.schema.patients import Failures, Patient, Table1
-from mri_vit.report.schema.run import (
-    CalibrationDrift,
-    Cohort,
-    Contender,
-    Design,
-    Environment,
-    InternalEstimate,
-    NewHospital,
-    Nothing,
-    Planted,
-    Settings,
-    SiteProbe,
-    Step,
+from mri_vit.report.schema.endpoints import BinaryEndpoint, SurvivalEndpoint
+from mri_vit.report.schema.parts import Estimate, Number, Part
+from mri_vit.report.schema.patients import (
+    ComparatorMaps,
+    Failures,
+    GroupMaps,
+    MapEvaluation,
+    MapSettings,
+    Patient,
+    PatientMaps,
+    SequenceShares,
+    Table1,
 )
-from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
+from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
+from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
+
+Design = Literal["cross-validation", "external", "table"]
+
+
+class Nothing(Part):
+    """An empty object, where a part does not apply."""
+
+
+class Cohort(Part):
+    """The flow of patients."""
+
+    patients: int = Field(description="patients in the cohort table or the list of the excluded")
+    excluded: int = Field(description="patients of whom every visit was excluded")
+    excluded_reasons: dict[str, int] = Field(description="patients by reason; one may have several")
+    predicted: int = Field(description="patients with a prediction")
+    unpredicted: int = Field(description="patients neither excluded nor predicted")
+    known: dict[str, int] = Field(description="patients of the cohort table with a known label, by endpoint")
+
+
+class Planted(Part):
+    """An endpoint of a made-up cohort: what was planted, and what the study's own model was judged to have found."""
+
+    planted: Literal["better", "chance"] = Field(description="the verdict to expect: better than chance, or chance")
+    found: Literal["better", "chance", "worse", "undefined"] = Field(description="the verdict")
+    as_expected: bool
+
+
+class Contender(Part):
+    """A candidate: the study's own model or a comparator, what it is and what it costs."""
+
+    model: str
+    architecture: str = Field(description="in words; empty where it is not known")
+    source: str = Field(description="where the architecture was published; empty where it is not known")
+    beginning: str = Field(description="how the weights began, in words; empty where at random")
+    pretrain: Nothing | Pretrain = Field(description="settings of pretraining without labels; empty without any")
+    differs: str = Field(description="settings that differ from the study's own, in words; empty for the study's own model")
+    parameters: int | None = Field(description="weights of a fold's network, median over folds; null where it is not known")
+    gflops: Number = Field(description="operations for one patient's prediction, in billions, median over folds")
+    patient_seconds: Number = Field(description="seconds for one patient's prediction, median over folds")
+    training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
+    trainings: int | None = Field(description="networks trained over folds, repeats and seeds; null where it is not known")
+    flat: int | None = Field(description="of these, whose tuning loss fell no more in the last fifth of the epochs; likewise")
+    mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
+
+
+class Probe(Part):
+    """Whether one model's CLS vector tells the patient's site."""
+
+    n: int = Field(description="patients")
+    sites: int = Field(description="sites that the probe tells apart")
+    balanced_accuracy: Estimate = Field(description="mean over sites of the share that the probe got right")
+    chance: Number = Field(description="balanced accuracy of guesses: 1 / sites")
+    p: Number = Field(description="one-sided permutation p, not adjusted")
+    warning: bool = Field(description="whether the vector predicts the site")
+    sentence: str = Field(description="the same in words")
+
+
+class SiteProbe(Part):
+    """Whether a model's CLS vector tells the patient's site."""
+
+    site_column: str
+    models: dict[str, Probe]
+
+
+class InternalEstimate(Part):
+    """The evaluated run's own out-of-fold estimate."""
+
+    measure: Literal["auc", "harrell_c"]
+    value: Number = Field(description="point estimate")
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+    n: int = Field(description="patients")
+
+
+class Settings(Part):
+    """The settings that decide the result, as in the study file; paths are left out."""
+
+    channels: tuple[str, ...] = Field(default=CHANNELS, description="sequences, in the order of every stored array")
+    grid: Grid
+    prepare: Prepare
+    model: Model
+    pretrain: Nothing | Pretrain = Field(description="empty without pretraining")
+    train: Train
+    controls: Controls
+    explain: Explain
+
+
+class Environment(Part):
+    """What the run was made with."""
+
+    versions: dict[str, str] = Field(description="of Python and packages")
+    git_commit: str | None = Field(description="of the checkout; null outside of one")
+    device: str = Field(description="of all folds of all networks, with its name")
+    threads: int = Field(description="CPU threads")
+    seed: int = Field(description="of the study")
+    started: str = Field(description="date and time, ISO 8601")
+
+
+class Step(Part):
+    """One step of preparation, with the figures of the first prepared patient."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    step: str
+    methods: str = Field(description="the sentence for a paper's Methods")
+
+    @property
+    def source(self) -> str | None:
+        """Where the brain mask came from, of the step that finds it."""
+        source = (self.model_extra or {}).get("source")
+        return source if isinstance(source, str) else None
+
+    @property
+    def brain_ml(self) -> float | None:
+        """The volume of the brain, of the step that finds it."""
+        volume = (self.model_extra or {}).get("brain_ml")
+        return float(volume) if isinstance(volume, int | float) else None
+
+
+class Drift(Part):
+    """One measure in the run and here; intervals by bootstraps of either cohort's patients, independent of each other."""
+
+    internal: Estimate = Field(description="of the run's out-of-fold scores")
+    external: Estimate = Field(description="of this cohort's")
+    difference: Estimate = Field(description="external less internal")
+
+
+class CalibrationDrift(Part):
+    """How one model's probabilities agree with what is observed, in the run and here."""
+
+    days: Number = Field(description="by which day patients die, of a survival endpoint; null of a binary one")
+    n_internal: int = Field(description="patients of the run")
+    n_external: int = Field(description="patients here")
+    slope: Drift | None = Field(description="calibration slope, 1 at best; null for survival")
+    intercept: Drift | None = Field(description="calibration intercept that belongs to the slope, 0 at best; null for survival")
+    observed_to_expected: Drift = Field(description="O:E ratio, 1 at best")
+    excess: Drift = Field(description="mean probability less the observed share: above 0, probabilities run too high")
+    sentence: str = Field(description="the same in words")
+
+
+class SiteFigure(Estimate):
+    """The figure of one site of this cohort, with its 95 % confidence interval."""
+
+    site: str = Field(description="as the cohort table names it")
+    n: int = Field(description="patients")
+
+
+class NewHospital(Part):
+    """In which range one model's AUC or C is to be expected in a hospital that is in neither cohort."""
+
+    measure: Literal["auc", "harrell_c"]
+    method: Literal["sites", "assumed"] = Field(description="from this cohort's sites, or by an assumed heterogeneity")
+    value: Number = Field(description="mean over the sites, or this cohort's own")
+    low: Number = Field(description="lower end of the 95 % prediction interval")
+    high: Number = Field(description="upper end of it")
+    tau: Number = Field(description="between-site standard deviation: of the logit, estimated; of the AUC or C, assumed")
+    sites: tuple[SiteFigure, ...] = Field(description="sites with patients enough, whichever the method")
+    left_out: int = Field(description="sites with too few patients")
+    sentence: str = Field(description="the same in words")
 
 
 class Tick(Part):
@@ -49,7 +205,6 @@ class Card(Part):
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
 
-Result = BinaryResult | SurvivalResult
 Endpoint = Annotated[BinaryEndpoint | SurvivalEndpoint, Field(discriminator="kind")]
 
 

@@ -1,4 +1,4 @@
-"""The bricks of `metrics.json`: figures with intervals, tests against chance, and comparisons of two models.
+"""The bricks of `metrics.json`: figures with intervals, tests against chance, comparisons, and what endpoints share.
 
 A part refuses unknown keys. Undefined is NaN here and null in the file; a part that does not apply is None here and null there.
 """
@@ -86,22 +86,6 @@ class Band(Part):
 
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
 ChanceMethod = Literal["refitted", "within folds", "scores as given"]
-
-# Descriptions of fields that stand in several models.
-REMARK = "warning in words where all scores are equal, or where the pooled figure and that within folds are far apart; else null"
-FOLD_MEAN = "mean over all folds of all repeats; null where no repeat has more than one fold"
-FOLD_VARIANCE = "sample variance over all folds of all repeats; null where no repeat has more than one fold"
-UNDEFINED_FOLDS = "folds whose figure is undefined"
-TIED_FOLDS = "folds in which all scores are equal"
-JUDGED = "the figure that is judged and shown first: of pairs within a fold, mean over repeats; its interval allows for refitting"
-RETRAINING = "where another training of the same study would lie, of seeds that of a single network; null where trained once"
-WITHIN_SITES = "of pairs within a fold and a site; null without two sites"
-VERSUS_CONTROLS = "comparisons of a candidate with each control on the same patients"
-VERSUS_BEST = "whether a candidate beats every control; null for controls, and where none was run"
-TOO_GOOD = "why a result is better than can be believed unchecked, in words; else null"
-VERSUS_OWN = "comparison of a comparator with the study's own model; else null"
-VERDICT = "the verdict in words"
-VERDICT_KIND = "the verdict in one word: against chance, by the rules in `rules`"
 
 
 class ChanceTest(Part):
@@ -222,3 +206,86 @@ class Pair(Part):
     brier: Difference | None = Field(
         description="of the Brier score, of survival the integrated one, by a bootstrap of patients; null without probabilities"
     )
+
+
+# What results of binary and survival endpoints share.
+
+
+class Figures(Part):
+    """What is measured of one model by itself, a patient's scores averaged over repeats (and visits of a binary endpoint)."""
+
+    n: int = Field(description="patients")
+    judged: Estimate = Field(
+        description="the figure that is judged and shown first: of pairs within a fold, mean over repeats; its interval allows "
+        "for refitting"
+    )
+    retraining: Retraining | None = Field(
+        description="where another training of the same study would lie, of seeds that of a single network; null where "
+        "trained once"
+    )
+    within_sites: WithinSites | None = Field(description="of pairs within a fold and a site; null without two sites")
+    fold_mean: Number = Field(description="mean over all folds of all repeats; null where no repeat has more than one fold")
+    fold_variance: Number = Field(
+        description="sample variance over all folds of all repeats; null where no repeat has more than one fold"
+    )
+    undefined_folds: int = Field(description="folds whose figure is undefined")
+    tied_folds: int = Field(description="folds in which all scores are equal")
+    repeats: tuple[Repeat, ...]
+
+
+class Tests(Part):
+    """Tests of one model, adjusted for those of other models and endpoints."""
+
+    chance_test: ChanceTest
+    versus_controls: dict[str, Comparison] = Field(
+        description="comparisons of a candidate with each control on the same patients"
+    )
+    versus_best: BestControl | None = Field(
+        description="whether a candidate beats every control; null for controls, and where none was run"
+    )
+    versus_own: Comparison | None = Field(description="comparison of a comparator with the study's own model; else null")
+
+
+class Sentences(Part):
+    """How one model is judged, in words."""
+
+    remark: str | None = Field(
+        description="warning in words where all scores are equal, or where the pooled figure and that within folds are far "
+        "apart; else null"
+    )
+    too_good: str | None = Field(description="why a result is better than can be believed unchecked, in words; else null")
+    verdict: str = Field(description="the verdict in words")
+    verdict_kind: Kind = Field(description="the verdict in one word: against chance, by the rules in `rules`")
+
+
+class Fold(Part):
+    """One fold's test patients."""
+
+    repeat: int = Field(description="counted from 0")
+    fold: int = Field(description="counted from 0")
+    n: int = Field(description="patients")
+    tied: bool = Field(description="whether all scores are equal")
+
+
+class Subgroup(Part):
+    """One candidate's AUC or C in one part of the cohort."""
+
+    column: str = Field(description="column of the cohort table")
+    level: str = Field(description="of that column")
+    model: str
+    n: int = Field(description="patients")
+    value: Number = Field(description="AUC or Harrell's C")
+    low: Number = Field(description="lower end of its 95 % confidence interval")
+    high: Number = Field(description="upper end of its 95 % confidence interval")
+    small: bool = Field(description="whether the subgroup is too small to judge")
+    warning: str | None = Field(description="the same in words, or null")
+
+
+class EndpointPart(Part):
+    """An endpoint as a whole."""
+
+    known: int = Field(description="patients with a known label and a prediction")
+    published: tuple[Published, ...]
+    rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")
+    pairs: tuple[Pair, ...] = Field(description="all models but the shuffled control, each two of them")
+    thresholds: tuple[Number, ...] = Field(description="probabilities of the label, or to die, at which net benefit is given")

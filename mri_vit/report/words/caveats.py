@@ -1,24 +1,42 @@
-"""What limits a result, in words: figures and facts in, a sentence of `metrics.json` out, or None where nothing is to be said;
-published figures to compare with, and the glossary."""
+"""Sentences beside the verdicts: what limits a result, what a risk adds to age and molecular markers, published figures, and the
+glossary.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 
+import numpy as np
 from markupsafe import Markup, escape
 
+from mri_vit.metrics.added_value import RISK
+from mri_vit.metrics.comparison import holm
+from mri_vit.report.numbers import characteristics
+from mri_vit.report.numbers.added_value import AddedValueFigures
+from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.numbers.characteristics import FEWEST_EVENTS, SubgroupFigures
 from mri_vit.report.numbers.judged import MUCH_APART, Caveats
-from mri_vit.report.numbers.other_hospitals import FEWEST_OF_SITE, FEWEST_SITES
-from mri_vit.report.numbers.subgroups import FEWEST_EVENTS
-from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.binary import BinarySubgroup
-from mri_vit.report.schema.parts import Estimate, Published
-from mri_vit.report.schema.run import CalibrationDrift, NewHospital, Probe
-from mri_vit.report.schema.survival import SurvivalSubgroup
-from mri_vit.report.words.notation import SYMBOLS, interval, is_defined, number, p_value, word_list
+from mri_vit.report.numbers.sites import FEWEST_OF_SITE, FEWEST_SITES, DriftFigures, Expectation, ProbeFigures
+from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
+from mri_vit.report.schema.metrics import Design
+from mri_vit.report.schema.parts import Estimate, Kind, Published
+from mri_vit.report.verdicts import of_added_value
+from mri_vit.report.words.notation import (
+    EXPLAINED,
+    SYMBOLS,
+    adjusted_p,
+    change,
+    ends,
+    interval,
+    is_defined,
+    listed,
+    number,
+    p_value,
+    title,
+    word_list,
+)
 
-RECALIBRATED = "fitted on this cohort's own labels: a description, not a test"
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
     "cross-validation": "the cut-off of the patient's fold in the predictions table: the median risk of the fold's training "
     "patients, learned without the patients shown",
@@ -58,23 +76,20 @@ def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     )
 
 
-def too_small(group: BinarySubgroup | SurvivalSubgroup) -> str | None:
+def too_small(group: SubgroupFigures, kind: characteristics.Kind) -> str | None:
     """Why a subgroup is too small to judge."""
     if not group.small:
         return None
-    if isinstance(group, BinarySubgroup):
-        rarer = f"{min(group.positive, group.n - group.positive)} patients of the rarer class"
-    else:
-        rarer = f"{group.events} deaths"
-    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
+    rarer = "patients of the rarer class" if kind == "binary" else "deaths"
+    return f"too small to judge: {group.rarer} {rarer}; at least {FEWEST_EVENTS} are needed"
 
 
-def site_probe_sentence(probe: Probe) -> str:
+def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
     """Whether the model's CLS vector predicts the site."""
     accuracy = probe.balanced_accuracy
     figures = f"balanced accuracy {interval(accuracy)}, chance {probe.chance:.2f}"
     figures += f", one-sided permutation {p_value(probe.p)}, not adjusted"
-    if probe.warning:
+    if warning:
         return f"the model's CLS vector predicts the site ({figures}): a shortcut is possible where site and label are related"
     return f"no evidence that the model's CLS vector predicts the site ({figures})"
 
@@ -82,17 +97,7 @@ def site_probe_sentence(probe: Probe) -> str:
 RARER = {"auc": "patients of each class", "harrell_c": "deaths"}
 
 
-def with_drift(drift: CalibrationDrift) -> CalibrationDrift:
-    """The same with its sentence."""
-    return drift.model_copy(update={"sentence": _drift_sentence(drift)})
-
-
-def with_expectation(expected: NewHospital) -> NewHospital:
-    """The same with its sentence."""
-    return expected.model_copy(update={"sentence": _expectation_sentence(expected)})
-
-
-def _drift_sentence(drift: CalibrationDrift) -> str:
+def drift_sentence(drift: DriftFigures) -> str:
     """How far probabilities are off here on the whole, whether they were in the run, and whether that changed."""
     what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
@@ -127,7 +132,7 @@ def _signed_points(share: float) -> str:
     return text if text == "0" or not text[0].isdigit() else f"+{text}"
 
 
-def _expectation_sentence(expected: NewHospital) -> str:
+def expectation_sentence(expected: Expectation) -> str:
     """In which range the figure of a new hospital lies, and what that rests on."""
     between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
     range_ = f"Expect {SYMBOLS[expected.measure]} {between} in a hospital that is in neither cohort"
@@ -144,6 +149,8 @@ def _expectation_sentence(expected: NewHospital) -> str:
     )
 
 
+LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
+DEATHS_PER_COEFFICIENT = 10  # from which intervals can be relied on; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8
 SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"  # the first figures, which a reproduction of it cites too
 PUBLISHED = {name: tuple(Published(**figure) for figure in figures) for name, figures in word_list("published").items()}
 
@@ -175,3 +182,125 @@ def with_glossary_links(text: str) -> Markup:
             parts += [escape(text[end : match.start()]), link]
             end = match.end()
     return Markup("").join([*parts, escape(text[end:])])
+
+
+# What a risk adds.
+
+
+def added_value_sentences(measured: AddedValueFigures, kind: Kind) -> list[str]:
+    """The answer, then what limits it; the simplest explanation follows a good one."""
+    analysis = measured.analysis
+    if isinstance(analysis, str):
+        return [f"Whether the risk of {measured.model} adds to age and molecular markers cannot be tested: {analysis}."]
+    text = [_answer(measured, analysis, kind), _concordances(analysis)]
+    text += [_beside(control, attempt) for control, attempt in measured.beside.items()]
+    text += [_reverse(measured, analysis), _patients(measured, analysis)]
+    text += [f"{covariate_name(name)} {why} and is left out." for name, why in measured.left_out.items()]
+    changing = _changing(measured.model, analysis)
+    text += (
+        [f"Hazards are not proportional: the hazard ratio of {changing} changes over time; the mean is given."]
+        if changing
+        else []
+    )
+    return text + ([_permuted(measured.permuted)] if measured.permuted else [])
+
+
+def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind) -> str:
+    covariates = listed([covariate_name(name) for name in measured.covariates])
+    numbers = (
+        f"{chi_squared(analysis.test)}, {adjusted_p(measured.adjusted_p['risk'])}; hazard ratio "
+        f"{hazard_ratio_in_words(analysis.both[RISK])} per standard deviation"
+    )
+    claim = {
+        "better": f"The risk of {measured.model} adds to {covariates}",
+        "worse": f"Given {covariates}, patients with a higher risk of {measured.model} live longer",
+    }.get(kind, f"No evidence that the risk of {measured.model} adds to {covariates}")
+    return f"{claim}: {numbers}."
+
+
+def _concordances(analysis: CoxComparison) -> str:
+    return (
+        f"Harrell's C, out of fold, is {interval(analysis.c_without)} with the covariates, {interval(analysis.c_alone)} with the "
+        f"risk and {interval(analysis.c_both)} with both: the risk changes it by {gain_of_c(analysis.gain)}."
+    )
+
+
+def _beside(control: str, attempt: RiskTest | str) -> str:
+    risk = f"the risk of the control {control} ({EXPLAINED[control]})"
+    if isinstance(attempt, str):
+        return f"Adjusted for {risk} as well: not tested, because {attempt}."
+    numbers = f"hazard ratio {hazard_ratio_in_words(attempt.hazard_ratio)}, {p_value(attempt.test.p)}"
+    claims = {"better": "it still adds", "worse": "patients with a higher risk live longer"}
+    claim = claims.get(of_added_value(attempt.hazard_ratio.value, attempt.test.p), "there is no evidence that it adds")
+    return f"Adjusted for {risk} as well, {claim}: {numbers}."
+
+
+def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
+    p = measured.adjusted_p["covariates"]
+    claim = "The covariates add to the risk" if p <= ALPHA else "No evidence that the covariates add to the risk"
+    return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}; they change C by {gain_of_c(analysis.gain_reverse)}."
+
+
+def _patients(measured: AddedValueFigures, analysis: CoxComparison) -> str:
+    per = analysis.deaths / analysis.coefficients
+    missing = (
+        listed([f"{covariate_name(name)} in {count}" for name, count in measured.missing.items()]) if measured.missing else ""
+    )
+    return (
+        f"{analysis.n} of {measured.known} patients with a risk and a known outcome have every covariate"
+        f"{f' (missing: {missing})' if missing else ''}; {analysis.deaths} died, {number(per, 1)} for each of "
+        f"{analysis.coefficients} coefficients"
+        + (
+            f": fewer than {DEATHS_PER_COEFFICIENT}, so hazard ratios and intervals are rough."
+            if per < DEATHS_PER_COEFFICIENT
+            else "."
+        )
+    )
+
+
+def _changing(model: str, analysis: CoxComparison) -> str:
+    """The columns whose hazard ratio changes over time, by Holm's p over all columns; "" without any."""
+    adjusted = holm(np.array([ratio.proportional_p for ratio in analysis.both.values()]))
+    changing = [(name, float(p)) for name, p in zip(analysis.both, adjusted, strict=True) if p <= ALPHA]
+    return listed([f"{covariate_label(name, model)} ({adjusted_p(p)})" for name, p in changing]) if changing else ""
+
+
+def _permuted(attempt: RiskTest | str) -> str:
+    if isinstance(attempt, str):
+        return f"The network trained on permuted labels could not be tested on them: {attempt}."
+    p = f"{p_value(attempt.test.p)} ({p_value(attempt.test.given_p)} as given)"
+    adds = of_added_value(attempt.hazard_ratio.value, attempt.test.p) == "better"
+    claim = "adds to the covariates, which it should not" if adds else "adds nothing to the covariates, as expected"
+    ratio = hazard_ratio_in_words(attempt.hazard_ratio)
+    return f"The network trained on permuted labels, tested on them, {claim}: hazard ratio {ratio}, {p}."
+
+
+def covariate_label(column: str, model: str) -> str:
+    """The name of a column of a regression."""
+    return f"risk of {model}, per SD" if column == RISK else covariate_name(column)
+
+
+def covariate_name(column: str) -> str:
+    """A covariate's name, of a marker its full name, with what its hazard ratio is of."""
+    name, colon, levels = column.partition(": ")
+    return f"{title(name)}{colon}{levels}"
+
+
+def hazard_ratio_in_words(ratio: CovariateRatio) -> str:
+    """A hazard ratio with its interval: 2.44 [1.52, 3.94]."""
+    return f"{_factor(ratio.value)} {ends(ratio.low, ratio.high, write=_factor)}"
+
+
+def gain_of_c(gain: Estimate) -> str:
+    """A difference of C with its interval: +0.120 [+0.030, +0.210]."""
+    return change(gain.value, gain.low, gain.high)
+
+
+def chi_squared(test: LikelihoodRatio) -> str:
+    """likelihood ratio χ² = 4.20 (1 df)"""
+    tie = "\N{NO-BREAK SPACE}"
+    return f"likelihood ratio χ²{tie}={tie}{number(test.chi2, 2)} ({test.df}{tie}df)"
+
+
+def _factor(value: float) -> str:
+    return number(value, 2) if not value > LARGEST else f"> {LARGEST}"

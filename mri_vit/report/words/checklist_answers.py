@@ -9,17 +9,14 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 
 from mri_vit.prepare import alignment
-from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.run import Settings
-from mri_vit.report.schema.survival import SurvivalEndpoint
+from mri_vit.report.schema.endpoints import SurvivalEndpoint
+from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, run_facts
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
-from mri_vit.report.words.patients import table1_lines
 from mri_vit.report.words.protocol import partition_sentences
-from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings.recipe import CLINICAL, SITE, is_candidate
-from mri_vit.settings.sequences import LONG, title
+from mri_vit.report.words.run_facts import Facts, table1_lines
+from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_candidate, title
 
 Answer = Callable[[Metrics], str]
 UNCERTAINTY = (  # of `methods_section.MEASURE_SENTENCES`, those with an interval or a test
@@ -102,7 +99,7 @@ def outcomes(metrics: Metrics) -> str:
 @_with_settings
 def inputs(metrics: Metrics, settings: Settings) -> str:
     channels = settings.channels
-    names = ", ".join(LONG.get(channel, title(channel)) for channel in channels)
+    names = ", ".join(LONG_SEQUENCE_TITLES.get(channel, title(channel)) for channel in channels)
     sequences = f"{in_words(len(channels))} MRI sequence{'s' * (len(channels) > 1)}"
     return f"All voxels of the brain in {sequences} ({names}), without selection."
 
@@ -135,7 +132,7 @@ def _needed(settings: Settings) -> str:
 def refusals(metrics: Metrics, settings: Settings) -> str:
     needed = run_facts.every_sequence(settings.channels) if _needs_all(settings) else _needed(settings)
     return (
-        f"The software gives no prediction without {needed}, or when a scan shows less than {alignment.OVERLAP:.0%} "
+        f"The software gives no prediction without {needed}, or when a scan shows less than {alignment.MIN_OVERLAP:.0%} "
         "of the brain; it names patient, file and reason."
     )
 
@@ -179,11 +176,11 @@ def _follow_up(metrics: Metrics) -> list[str]:
 def characteristics(metrics: Metrics) -> str:
     """The first column of Table 1, and which other columns it has."""
     table = metrics.table1
-    clinical = table.model_copy(update={"rows": tuple(row for row in table.rows if row.kind in ("number", "words"))})
-    if not clinical.rows:
+    clinical = [row for row in table.rows if row.kind in ("number", "words")]
+    if not clinical:
         return ""
     rows = []
-    for line in table1_lines(clinical):
+    for line in table1_lines(clinical, table.splits):
         if line.below and line.head != "missing":
             rows[-1] += f" {escape(line.head)} {line.cells[0]},"
         elif line.below:
@@ -211,7 +208,7 @@ def compared(metrics: Metrics) -> str:
 
 @_of_training
 def partitions(metrics: Metrics, settings: Settings) -> str:
-    tuning = f"{settings.train.tune_fraction:.0%} of the others were set aside for early stopping."
+    tuning = f"{settings.train.val_fraction:.0%} of the others were set aside for early stopping."
     return " ".join([*partition_sentences(metrics, settings.train), tuning])
 
 
@@ -254,7 +251,7 @@ def initialised(metrics: Metrics, settings: Settings) -> str:
 def optimised(metrics: Metrics, settings: Settings) -> str:
     train = settings.train
     return (
-        f"AdamW, peak learning rate {train.rate:g}, weight decay {train.weight_decay:g}, batches of {train.batch} "
+        f"AdamW, peak learning rate {train.learning_rate:g}, weight decay {train.weight_decay:g}, batches of {train.batch_size} "
         f"patients, at most {train.epochs} epochs, early stopping after {train.patience} evaluations without a better one "
         "(Methods: training)."
     )

@@ -7,10 +7,21 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult, OperatingPoint
-from mri_vit.report.schema.metrics import Metrics, Result
+from mri_vit.report.schema.endpoints import (
+    AucAt,
+    BinaryEndpoint,
+    BinaryResult,
+    BrierAt,
+    Days,
+    HazardRatio,
+    IntegratedBrier,
+    OperatingPoint,
+    Result,
+    SurvivalEndpoint,
+    SurvivalResult,
+)
+from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Comparison, Estimate, Value
-from mri_vit.report.schema.survival import AucAt, BrierAt, Days, HazardRatio, IntegratedBrier, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.model_verdicts import METHODS
 from mri_vit.report.words.notation import (

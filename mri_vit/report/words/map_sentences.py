@@ -7,14 +7,14 @@ from typing import Any
 
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.explain.outputs.overlays import nearly_even
-from mri_vit.report.schema.maps import ComparatorMaps, MapResult, ShownMap
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Kind, Mean
-from mri_vit.report.verdicts.maps import ALIKE, FEWEST, Answer, Answers, known
+from mri_vit.report.schema.patients import ComparatorMaps, MapFigures, ShownMap
+from mri_vit.report.verdicts import ALIKE, FEWEST_SCORED, Answer, Answers, is_enough
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings import sequences
+from mri_vit.settings import recipe
 
 ANSWERS: Mapping[Answer, str] = {"yes": "yes", "no": "no", "unsettled": "unsettled", "undefined": "not judged"}
 NO_FINDING_REASONS: Mapping[Kind, str] = {  # why there is no finding, by the kind of the prediction's verdict
@@ -30,14 +30,14 @@ BESIDE_RANDOM_WEIGHTS = (
 SUPERVISED = "the network was trained with tumour masks"
 
 
-def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
+def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
     """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, and whether
     masks had `taught` that.
     """
     figure = f" (rank correlation {rank_interval(result.randomised)})"  # a "no" comes with its proof
     sentences = [f"depends on the weights: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
     if answers.labels != "undefined":
-        true = f" vs {number(result.folds.value, 2)} among true labels" if known(result.label_gain) else ""
+        true = f" vs {number(result.folds.value, 2)} among true labels" if is_enough(result.label_gain) else ""
         sentences.append(f"depends on the labels: {ANSWERS[answers.labels]} ({number(result.shuffled.value, 2)}{true})")
     against = f" ({number(result.deletion.value, 2)} vs {number(result.deletion_random.value, 2)})"
     sentences.append(f"better than random deletion: {ANSWERS[answers.gain]}{'' if answers.gain == 'undefined' else against}")
@@ -45,14 +45,14 @@ def map_checks(result: MapResult, answers: Answers, taught: bool) -> str:
         gaps = f"{number(result.insertion.value, 2)} vs {number(result.insertion_random.value, 2)}"
         sentences.append(f"but worse than random insertion ({gaps})")
     for similarity, what in ((result.shift, "a shift of one voxel"), (result.noise, "small noise")):
-        if known(similarity):
+        if is_enough(similarity):
             sentences.append(f"after {what}: rank correlation {number(similarity.value, 2)}")
     if answers.kind != "none" and (tumour := _on_tumour(result.energy_ratio, answers)):
         sentences += [tumour, SUPERVISED] if taught else [tumour]
     return "; ".join(sentences)
 
 
-def map_verdict_sentence(result: MapResult, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
+def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
     """The checks, and before them why there is no finding, if there is none."""
     checks = map_checks(result, answers, taught)
     return f"{no_finding(endpoint, predicted)} ({checks})" if answers.kind == "none" else checks
@@ -71,7 +71,7 @@ def map_rules() -> list[str]:
     return [
         "All figures are from test patients, each explained by a model that had not seen the patient; only agreement with the "
         "networks of other folds uses models that had. Intervals are 95 %, by a bootstrap of patients. With fewer than "
-        f"{FEWEST} scored patients a question is “not judged”.",
+        f"{FEWEST_SCORED} scored patients a question is “not judged”.",
         "No finding without a prediction: where the prediction of an endpoint is not better than chance, its maps show what the "
         "score depends on. They are no finding, and the report says nothing about the tumour.",
         "“Depends on the weights: yes”: all weights are randomised (the numbers of each tensor permuted, Adebayo et al. 2018), "
@@ -189,7 +189,7 @@ def map_methods(metrics: Metrics, facts: Facts) -> list[str]:
 def supervision_note(metrics: Metrics) -> str:
     """What masks that taught the network take from a map that lies on the tumour."""
     settings = run_facts.settings(metrics)
-    return SUPERVISION_NOTE if settings and settings.train.taught else ""
+    return SUPERVISION_NOTE if settings and settings.train.mask_supervised else ""
 
 
 def comparator_notes(metrics: Metrics) -> list[tuple[str, str]]:
@@ -252,7 +252,7 @@ def map_facts(patient: Mapping[str, Any], entry: Mapping[str, Any]) -> list[tupl
         ("Explains", entry.get("explains") or "the model as a whole: the map is the same for every endpoint"),
         ("Unit", entry.get("unit") or UNIT),
         ("Peak", map_peak(entry)),
-        ("From the sequences", ", ".join(f"{sequences.title(scan)} {100 * share:.0f} %" for scan, share in shares.items())),
+        ("From the sequences", ", ".join(f"{recipe.title(scan)} {100 * share:.0f} %" for scan, share in shares.items())),
         ("Model", patient.get("model") or ""),
     ]
     if patient.get("fold") is not None:

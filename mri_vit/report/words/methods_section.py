@@ -14,12 +14,11 @@ from mri_vit.metrics import comparison
 from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
 from mri_vit.metrics.intervals import RESAMPLES
-from mri_vit.report.numbers.site_probe import PERMUTATIONS
+from mri_vit.report.numbers.sites import PERMUTATIONS
 from mri_vit.report.numbers.survival import TAU_DAYS
-from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.endpoints import SurvivalResult
+from mri_vit.report.schema.metrics import Environment, Metrics
 from mri_vit.report.schema.parts import Part
-from mri_vit.report.schema.run import Environment
-from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
 from mri_vit.report.words.notation import (
     counted,

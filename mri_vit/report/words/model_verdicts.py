@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Card, Result, Tick
+from mri_vit.report.schema.endpoints import Numbers
+from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import Comparators, Comparison
-from mri_vit.report.verdicts.models import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
-from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed, symbol
+from mri_vit.report.verdicts import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
+from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -40,7 +40,7 @@ METHODS: Mapping[str, str] = {
 }
 
 
-def verdict_sentence(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
+def verdict_sentence(result: Numbers, verdict: Verdict, notes: Mapping[str, str]) -> str:
     """The verdict on a model; `notes` are those of the run."""
     sentence = against_chance(result, verdict)
     sentence += f"; {ALIKE}" if verdict.is_tied else ""
@@ -51,18 +51,16 @@ def verdict_sentence(result: Result, verdict: Verdict, notes: Mapping[str, str])
     return f"{LEAK} ({sentence})" if verdict.leaks else sentence
 
 
-def against_chance(result: Result, verdict: Verdict) -> str:
+def against_chance(result: Numbers, verdict: Verdict) -> str:
     """Better or worse than chance, indistinguishable from it, or why it cannot be judged, with the figures that say so."""
-    binary = isinstance(result, BinaryResult)
     if verdict.unjudged:
-        marked = f"{result.positive} positive" if binary else f"{result.events} died"
-        return f"cannot be judged: {UNJUDGED[verdict.unjudged]} (n = {result.n}, {marked})"
+        return f"cannot be judged: {UNJUDGED[verdict.unjudged]} (n = {result.n}, {result.marked} {result.marked_as})"
     test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
     low = " for so low a value" if below else ""
     how = METHODS["within folds"] if below and test.method == "refitted" else _how(result)
-    figures = f"{symbol(result)} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
+    figures = f"{result.symbol} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
     if retraining := result.retraining:
         unit = {"repeats": "training", "seeds": "single network"}[retraining.source]  # the score of several seeds is their mean
         figures += f"; another {unit} is expected in {ends(retraining.low, retraining.high)}"
@@ -74,7 +72,7 @@ def against_chance(result: Result, verdict: Verdict) -> str:
     }[verdict.against_chance]
 
 
-def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str]) -> str:
+def against_controls(result: Numbers, verdict: Verdict, notes: Mapping[str, str]) -> str:
     """What follows "better than chance" for a candidate: the strongest control, and whether it and all others are beaten.
 
     A control that is itself at or below chance is said to be: to beat it then says no more than to beat chance.
@@ -110,7 +108,7 @@ def against_controls(result: Result, verdict: Verdict, notes: Mapping[str, str])
     return f", but no better than {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
 
 
-def confounded(result: Result) -> str:
+def confounded(result: Numbers) -> str:
     """A result that is there between sites and not within them."""
     sites = result.within_sites
     if not sites:
@@ -121,12 +119,12 @@ def confounded(result: Result) -> str:
     )
 
 
-def site_told(result: Result) -> str:
+def site_told(result: Numbers) -> str:
     """What it means that the model's CLS vector predicts the site: less where the result is there among patients of one site."""
     sites = result.within_sites
     if not sites or sites.p > ALPHA:
         return SITE_WARNING
-    figures = f"{symbol(result)} {number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted"
+    figures = f"{result.symbol} {number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted"
     return f"the model's CLS vector predicts the site, but the result holds within sites ({figures})"
 
 
@@ -178,7 +176,7 @@ def verdict_rules() -> list[str]:
     ]
 
 
-def _how(result: Result) -> str:
+def _how(result: Numbers) -> str:
     test = result.chance_test
     first = " in the first repeat" if test.method == "refitted" and len(result.repeats) > 1 else ""
     return METHODS[test.method] + (f" {test.draws:,} times" if test.draws else "") + first
@@ -209,7 +207,7 @@ UNJUDGED_SHORT: dict[Unjudged, str] = {
 NOT_BETTER = "asked only of a result that beats chance"
 
 
-def card(model: str, result: Result, verdict: Verdict) -> Card:
+def card(model: str, result: Numbers, verdict: Verdict) -> Card:
     """The card of an endpoint from its model's result."""
     return Card(
         model=model,
@@ -219,7 +217,7 @@ def card(model: str, result: Result, verdict: Verdict) -> Card:
     )
 
 
-def card_headline(result: Result, verdict: Verdict) -> str:
+def card_headline(result: Numbers, verdict: Verdict) -> str:
     """The verdict in a few words; doubts about a result come before what supports it."""
     if verdict.leaks:
         return "Labels may leak: not judged"
@@ -242,7 +240,7 @@ def card_headline(result: Result, verdict: Verdict) -> str:
     return f"Better than chance, but no better than {INPUTS.get(doubted, doubted)}"
 
 
-def _beats_controls(result: Result, verdict: Verdict) -> Tick:
+def _beats_controls(result: Numbers, verdict: Verdict) -> Tick:
     best = result.versus_best
     if verdict.kind != "better":
         return Tick(holds=None, words=NOT_BETTER)
@@ -255,14 +253,14 @@ def _beats_controls(result: Result, verdict: Verdict) -> Tick:
     return Tick(holds=False, words=f"no better than {INPUTS.get(doubted, doubted)}")
 
 
-def _holds_in_sites(result: Result, verdict: Verdict) -> Tick:
+def _holds_in_sites(result: Numbers, verdict: Verdict) -> Tick:
     """Above chance in each site by its figure, and among patients of one site by the test: a site alone is too small for one."""
     sites = result.within_sites
     if verdict.kind != "better":
         return Tick(holds=None, words=NOT_BETTER)
     if not sites:
         return Tick(holds=None, words="fewer than two sites are known")
-    where = f"{symbol(result)} {number(sites.least, 2)} to {number(sites.most, 2)} in {sites.sites} sites"
+    where = f"{result.symbol} {number(sites.least, 2)} to {number(sites.most, 2)} in {sites.sites} sites"
     if sites.p > ALPHA:
         return Tick(holds=False, words=f"{where}; no evidence that it beats chance within sites")
     return Tick(holds=bool(sites.least > CHANCE), words=where)
@@ -272,14 +270,14 @@ IN_FULL = 3  # models of one side that are given with their figures; the table b
 NAMED = 8  # models of one side that are named at all
 
 
-def comparators(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Comparators:
+def comparators(sides: Sides, models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Comparators:
     """The comparators of an endpoint as `metrics.json` has them."""
     if sides.leaks:
         return Comparators(better=(), worse=(), sentence=f"{OWN} is not compared with its comparators, because labels may leak")
     return Comparators(better=sides.better, worse=sides.worse, sentence=_comparators_sentence(sides, models, verdicts))
 
 
-def _comparators_sentence(sides: Sides, models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> str:
+def _comparators_sentence(sides: Sides, models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> str:
     """Who beats the study's own model, whom it beats, and of how many nothing can be said; differences are of who is better."""
     tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
     parts = []
@@ -318,10 +316,15 @@ def _named(described: Sequence[str], side: Sequence[str]) -> str:
 
 def _turned(test: Comparison) -> Comparison:
     """The same comparison from the other side."""
-    repeated = test.nadeau_bengio and test.nadeau_bengio.model_copy(update={"p": 1 - test.nadeau_bengio.p})
-    turned = {"difference": -test.difference, "low": -test.high, "high": -test.low, "nadeau_bengio": repeated}
-    return test.model_copy(update=turned)
+    fold_by_fold = test.nadeau_bengio
+    turned = {
+        "difference": -test.difference,
+        "low": -test.high,
+        "high": -test.low,
+        "nadeau_bengio": fold_by_fold and dict(fold_by_fold) | {"p": 1 - fold_by_fold.p},
+    }
+    return Comparison.model_validate(dict(test) | turned)
 
 
-def _measured_difference(test: Comparison, result: Result) -> str:
-    return _difference(test, result.n, f" of {symbol(result)}")
+def _measured_difference(test: Comparison, result: Numbers) -> str:
+    return _difference(test, result.n, f" of {result.symbol}")

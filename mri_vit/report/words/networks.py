@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.run import Contender, Settings
+from mri_vit.report.numbers.results import ContenderFigures
+from mri_vit.report.schema.metrics import Contender, Metrics, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting
 from mri_vit.report.words.run_facts import Facts, trained
-from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain
+from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain, title, titles
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
-from mri_vit.settings.sequences import title, titles
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"
@@ -94,24 +93,21 @@ def changed_settings(study: Study, comparator: Comparator) -> dict[str, dict[str
 
 
 def changes_in_words(study: Study, comparator: Comparator) -> str:
-    """The same in words: train.rate 0.001 (not 0.0003)."""
+    """The same in words: train.learning_rate 0.001 (not 0.0003)."""
     named = changed_settings(study, comparator).items()
     return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in named)
 
 
-def described_contender(contender: Contender, study: Study, recipes: Mapping[str, Study]) -> Contender:
-    """The contender with what it is in words; what is not known stays empty. `recipes` are `Run.recipes`."""
-    model = contender.model
-    comparator = next((recipe for recipe in study.comparators if recipe.name == model), None)
-    fused = FUSION if study.fused and model == FUSED else ""
-    recipe = recipes.get(model)
-    return contender.model_copy(
-        update={
-            "architecture": architecture_in_words(recipe) if recipe else fused,
-            "source": architecture_source(recipe.model.architecture) if recipe else "",
-            "beginning": weights_origin(recipe) if recipe else "",
-            "differs": changes_in_words(study, comparator) if comparator else "",
-        }
+def contender(figures: ContenderFigures, study: Study, recipes: Mapping[str, Study]) -> Contender:
+    """A candidate with what it is in words; what is not known stays empty. `recipes` are `Run.recipes`."""
+    model, recipe = figures.model, recipes.get(figures.model)
+    comparator = next((one for one in study.comparators if one.name == model), None)
+    return Contender(
+        **vars(figures),
+        architecture=architecture_in_words(recipe) if recipe else FUSION if study.fused and model == FUSED else "",
+        source=architecture_source(recipe.model.architecture) if recipe else "",
+        beginning=weights_origin(recipe) if recipe else "",
+        differs=changes_in_words(study, comparator) if comparator else "",
     )
 
 
@@ -239,7 +235,7 @@ def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
 def _pretraining_method(settings: Pretrain) -> str:
     from mri_vit.pretrain import dino, mae  # here, for they import PyTorch and Fabric
 
-    used = f"It used batches of {settings.batch} patients and a learning rate of at most {settings.rate:g}."
+    used = f"It used batches of {settings.batch_size} patients and a learning rate of at most {settings.learning_rate:g}."
     known = "nothing but what the heads read" if settings.decoder_reads == "readout" else "what the encoder made of them"
     target = "as they are in the scans" if settings.target == "scan" else "each normalised"
     words = {**settings.model_dump(), "mae": mae, "dino": dino, "known": known, "target": target}

@@ -15,11 +15,10 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.parts import Part
-from mri_vit.report.schema.survival import SurvivalResult
-from mri_vit.settings.endpoint import TITLES
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
+from mri_vit.settings.schema import ENDPOINT_TITLES
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
@@ -90,8 +89,8 @@ def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
 def judged(result: BinaryResult | SurvivalResult) -> str:
     """The figure that is judged, with its interval; alone where it cannot be judged, for an interval would vouch for it."""
     if result.verdict_kind == "undefined":
-        return number(result.estimate.value, n=result.n)
-    return interval(result.estimate, result.n)
+        return number(result.judged.value, n=result.n)
+    return interval(result.judged, result.n)
 
 
 def signed(test: Paired, n: int | None = None) -> str:
@@ -187,7 +186,7 @@ def symbol(result: BinaryResult | SurvivalResult) -> str:
 
 def title(name: str) -> str:
     """An endpoint's full name."""
-    return TITLES.get(name, name)
+    return ENDPOINT_TITLES.get(name, name)
 
 
 def short(method: str) -> str:

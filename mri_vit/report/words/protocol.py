@@ -8,14 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from mri_vit.crossval.folds import DEALS
-from mri_vit.prepare import alignment, bias, brain, outliers, quality, register
+from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
 from mri_vit.report.words.run_facts import Facts, settings, trained
-from mri_vit.settings.recipe import Train
+from mri_vit.settings.recipe import Train, is_quantitative, named, template_sequence, title, titles
 from mri_vit.settings.sections import Grid, Prepare
-from mri_vit.settings.sequences import is_quantitative, like_the_template, named, title, titles
 
 BRAIN_MASKS = {  # by the way that a patient's brain was found
     "mask": "the mask supplied with the scans",
@@ -33,7 +32,7 @@ def preparation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         facts.gap("scanners", "scanner makes, field strengths, sequences and their parameters"),
         *_alignment(chosen.prepare, chosen.channels, facts),
         *(_inhomogeneity(chosen.channels) if chosen.prepare.bias else []),
-        *_tokens(chosen.grid, like_the_template(chosen.channels, chosen.prepare.reference)),
+        *_tokens(chosen.grid, template_sequence(chosen.channels, chosen.prepare.reference)),
         *_tumours(chosen.prepare),
     ]
 
@@ -45,9 +44,9 @@ def _tumours(prepare: Prepare) -> list[str]:
         sentences.append(
             f"Where no tumour mask was given, {program} made one from the scans on the {title(prepare.reference)}'s grid."
         )
-    if prepare.around_tumour_mm is not None:
+    if prepare.tumour_crop_margin_mm is not None:
         sentences.append(
-            f"Voxels further than {prepare.around_tumour_mm:g} mm from the tumour mask were set to 0 after intensities were "
+            f"Voxels further than {prepare.tumour_crop_margin_mm:g} mm from the tumour mask were set to 0 after intensities were "
             "scaled, also of the patients who were predicted, so that every model was given where the tumour lies."
         )
     return sentences
@@ -74,7 +73,7 @@ def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> lis
         sentences.append(f"{who} alignments were refined on the brain and the {register.INNER_MARGIN_MM:g} mm around it.")
     return [
         *sentences,
-        f"A patient with a scan whose field of view held less than {alignment.OVERLAP:.0%} of the brain was excluded.",
+        f"A patient with a scan whose field of view held less than {alignment.MIN_OVERLAP:.0%} of the brain was excluded.",
     ]
 
 
@@ -87,9 +86,9 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
-        f"{outliers.CORE:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
+        f"{bias.OUTLIER_SD:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
         "so that a lesion is not taken for inhomogeneity, except in scans with more than "
-        f"{quality.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
 
@@ -102,7 +101,7 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
         f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
-        f"% at each end were moved to their percentile, and values were limited to ±{alignment.LIMIT:g} standard deviations.",
+        f"% at each end were moved to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
         f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} places); patches with any brain voxel were "
         "kept, with everything outside the brain set to zero.",
     ]
@@ -130,11 +129,11 @@ def brain_masks(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> li
 
 OPTIONAL_SETTINGS = {  # what is off unless a study asks for it: its value when off, and its sentence
     "layer_decay": (1.0, "Each block was trained with {:g} times the learning rate of the block behind it [@beit]."),
-    "embedding_rate": (1.0, "The patch embedding was trained with {:g} times the learning rate [@dinov2]."),
-    "frozen": (0.0, "In the first {:.0%} of the steps only the heads were trained."),
+    "embedding_lr_factor": (1.0, "The patch embedding was trained with {:g} times the learning rate [@dinov2]."),
+    "freeze_fraction": (0.0, "In the first {:.0%} of the steps only the heads were trained."),
     "ema": (0.0, "A moving average of the weights (decay {:g}) was evaluated."),
     "mixup": (0.0, "Two patients' tokens were mixed, with a share drawn from Beta({0:g}, {0:g}) [@mixup,tokenmix]."),
-    "move_mm": (
+    "translation_mm": (
         0.0,
         "Patients were translated at random along each axis, by whole voxels and at most {:g} mm, before patches were cut.",
     ),
@@ -149,7 +148,7 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         return []
     train, sentences = settings.train, partition_sentences(metrics, settings.train)
     sentences += [
-        f"In each fold {train.tune_fraction:.0%} of the other patients were set aside for early stopping and the rest "
+        f"In each fold {train.val_fraction:.0%} of the other patients were set aside for early stopping and the rest "
         "trained the model.",
         "The labels of a test fold were withheld from the model that predicted it.",
     ]
@@ -158,13 +157,13 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
             f"In each fold {train.seeds} networks were trained on the same patients, which differ in their seed alone (initial "
             "weights, order and random draws); a patient's score is the mean of theirs."
         )
-    every = "every epoch" if train.tune_every == 1 else f"every {train.tune_every} epochs"
+    every = "every epoch" if train.val_every == 1 else f"every {train.val_every} epochs"
     return [
         *sentences,
         f"Training used AdamW [@adamw] (β {train.betas[0]:g} and {train.betas[1]:g}; weight decay {train.weight_decay:g} on "
-        f"weight matrices only), batches of {train.batch} patients, and a learning rate rising linearly to {train.rate:g} over "
-        f"{train.warmup:.0%} of the steps and then falling as half a cosine to zero [@sgdr], with gradients clipped at norm "
-        f"{train.clip:g}.",
+        f"weight matrices only), batches of {train.batch_size} patients, and a learning rate rising linearly to "
+        f"{train.learning_rate:g} over {train.warmup:.0%} of the steps and then falling as half a cosine to zero [@sgdr], "
+        f"with gradients clipped at norm {train.grad_clip_norm:g}.",
         "The loss is the sum of the endpoints' losses, each over the patients whose label is known.",
         *mask_supervision(train),
         *_inputs(train, settings.grid.places),
@@ -179,10 +178,12 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
 def mask_supervision(train: Train) -> list[str]:
     """The auxiliary losses that the tumour masks of training patients supervised."""
     targets = {
-        "each patch predicted its tumour fraction": train.guide_share,
-        "CLS attention in the last block was supervised with the tumour's patches [@qiao]": train.guide_attention,
-        "a linear head on the mean of the tumour's embedded patches predicted the labels": train.guide_labels,
-        "a linear head on the mean of the tumour's tokens before the last block predicted the labels": train.guide_encoded,
+        "each patch predicted its tumour fraction": train.mask_supervision_fraction,
+        "CLS attention in the last block was supervised with the tumour's patches [@qiao]": train.mask_supervision_attention,
+        "a linear head on the mean of the tumour's embedded patches predicted the labels": train.mask_supervision_patch_labels,
+        "a linear head on the mean of the tumour's tokens before the last block predicted the labels": (
+            train.mask_supervision_token_labels
+        ),
     }
     losses = [f"{target} (weight {value:g})" for target, value in targets.items() if value]
     if not losses:
@@ -196,17 +197,17 @@ def mask_supervision(train: Train) -> list[str]:
 def _inputs(train: Train, places: int) -> list[str]:
     sentences = []
     if train.token_budget:
-        kept = ", those that hold tumour first" if train.guide_tokens else ""
+        kept = ", those that hold tumour first" if train.tumour_tokens_first else ""
         sentences.append(
             f"At each step up to {min(train.token_budget, places)} tokens of each patient were drawn at random{kept}."
         )
     sentences += optional_settings(train)
-    if train.mirror:
-        sided = listed([escape(name) for name in train.sided])
+    if train.flip_lr:
+        sided = listed([escape(name) for name in train.laterality_endpoints])
         but = f", and did not train {sided}, which may depend on the side, when mirrored" if sided else ""
         sentences.append(f"Patients were mirrored left to right with probability one half{but}.")
-    if train.intensity:
-        sentences.append(f"Each scan got a random gain and shift (standard deviation {train.intensity:g}).")
+    if train.intensity_jitter:
+        sentences.append(f"Each scan got a random gain and shift (standard deviation {train.intensity_jitter:g}).")
     return sentences
 
 

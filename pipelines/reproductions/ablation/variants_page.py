@@ -21,7 +21,7 @@ from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Encode, Network, flops
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, ForestRow, ForestScale, Stroke, forest
-from mri_vit.report.verdicts.models import ALPHA
+from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.settings.recipe import VIT, Comparator
 from mri_vit.settings.schema import Study
@@ -260,10 +260,10 @@ def facts(study: Study, lines: Sequence[Line]) -> list[str]:
     return [
         f"{train.folds} folds, the same for every model; {runs} runs in each, which differ in their seed alone: initial "
         "weights, order and draws. The patients and the division into folds are the same in every run.",
-        f"The study's own recipe for all Vision Transformers: {train.epochs} epochs in batches of {train.batch}, learning rate "
-        f"at most {train.rate:g}; of the evaluations on {notation.percent(train.tune_fraction)} of a training fold the best is "
-        "kept. Nothing was tuned for a variant: one that needs another learning rate, as post-norm is known to, is shown at a "
-        "disadvantage.",
+        f"The study's own recipe for all Vision Transformers: {train.epochs} epochs in batches of {train.batch_size}, "
+        f"learning rate at most {train.learning_rate:g}; of the evaluations on {notation.percent(train.val_fraction)} of a "
+        "training fold the best is kept. Nothing was tuned for a variant: one that needs another learning rate, as post-norm is "
+        "known to, is shown at a disadvantage.",
         *(_recipe(study, comparator) for comparator in study.comparators),
         "AUC is of the pairs within a fold, and its 95 % interval Wilson's; it accounts for patients, the folds' refits and the "
         "runs. So does the difference to the encoder as it is, of which nothing can be said where no score is out of order in "
@@ -282,7 +282,10 @@ def _recipe(study: Study, comparator: Comparator) -> str:
     train, changed = study.of(comparator).train, study.of(comparator).model
     sizes = ", ".join(f"{key} {value}" for key, value in comparator.model.items() if key != "architecture")
     what = f" ({sizes})" if sizes and changed.architecture == "vit" else ""
-    return f"{called(comparator)}{what}: {train.epochs} epochs in batches of {train.batch}, learning rate at most {train.rate:g}."
+    return (
+        f"{called(comparator)}{what}: {train.epochs} epochs in batches of {train.batch_size}, "
+        f"learning rate at most {train.learning_rate:g}."
+    )
 
 
 def _between(line: Line) -> str:

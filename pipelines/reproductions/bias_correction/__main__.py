@@ -35,7 +35,7 @@ from rich.table import Table
 from scipy.ndimage import gaussian_filter
 
 from mri_vit.data.volume import Volume, canonical, read
-from mri_vit.prepare import bias, brain, outliers
+from mri_vit.prepare import bias, brain
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.phantom import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
 
@@ -70,7 +70,7 @@ class Head:
 
     def contrast(self, array: np.ndarray, channel: str) -> float:
         part = self.enhancing if channel == "t1ce" and self.enhancing.any() else self.tumour
-        found = outliers.contrast(array, part, self.rest | part)
+        found = bias.lesion_contrast(array, part, self.rest | part)
         assert found is not None
         return found
 

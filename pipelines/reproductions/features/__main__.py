@@ -20,8 +20,8 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.cli.arguments import Seed, Several
 from mri_vit.crossval import folds
-from mri_vit.data import frozen
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.data import run_cohort
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.run import executors, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -69,7 +69,7 @@ def main(
         patients = study.check(settings, run)
         encoders.encoders_compared(settings, encoders.parted(patients, endpoint)[1], often)  # refused before preparing
         study.prepare(settings, patients, run, console)
-        labelled, unlabelled = encoders.parted(frozen.included(settings, run), endpoint)
+        labelled, unlabelled = encoders.parted(run_cohort.included(settings, run), endpoint)
         split = folds.make(labelled, settings.endpoints, settings.train, settings.seed)[0]
         files = encoders.read(features, labelled, [one.name for one in settings.comparators])
 

@@ -30,16 +30,15 @@ from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import UsageError
-from mri_vit.features import extraction, ours
+from mri_vit.features import extraction
 from mri_vit.features.extraction import Features, Origin
 from mri_vit.model.baselines import VolumeEncoder
 from mri_vit.model.weights import fill
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained, untrained
 from mri_vit.settings import source
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from reproductions.probes import COLUMNS, SHARES, table
 
 OWN = VIT  # the study's own network, which keeps its random weights
@@ -132,7 +131,7 @@ def as_long(study: Study, some: int, all_of_them: int) -> Study:
     """The study with as many epochs on `some` patients as make the steps of `pretrain.epochs` on `all_of_them`."""
 
     def steps_an_epoch(patients: int) -> int:
-        return math.ceil(patients / min(study.pretrain.batch, patients))
+        return math.ceil(patients / min(study.pretrain.batch_size, patients))
 
     epochs = max(1, round(study.pretrain.epochs * steps_an_epoch(all_of_them) / steps_an_epoch(some)))
     return study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"epochs": epochs})})
@@ -206,7 +205,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
         layer.reset_running_stats()  # whatever a training left
         layer.momentum = None  # the mean of all batches
     encoder.train()
-    size = study.pretrain.batch
+    size = study.pretrain.batch_size
     for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
         shown = (all_tokens(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
         encoder.net(torch.cat([encoder.volume(*one) for one in shown]))
@@ -220,7 +219,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
         shown = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
-        for name, vectors in ours.readings(encoder, *shown).items():
+        for name, vectors in extraction.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}
 

@@ -24,9 +24,9 @@ from mri_vit.report.words import networks, notation
 from mri_vit.report.words.notation import adjusted_p, between, change, number, percent, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
+from mri_vit.settings.recipe import title as sequence
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import title as sequence
 from mri_vit.style import INK
 from reproductions.features import encoders, probe_results
 from reproductions.features.encoders import DRAWS, OWN, STARTS, beginnings
@@ -93,7 +93,7 @@ def page(
         read=reading(study),
         readings=(CLS, MEAN, HEADS, FIRST),
         patients=len(patients),
-        synthetic=made_up(patients),
+        synthetic=all_from_demo(patients),
         scans=max(line.scans for line in lines),
         epochs={label(study, one.name): study.of(one).pretrain.epochs for one in study.comparators if one.pretrain},
         draws=DRAWS,

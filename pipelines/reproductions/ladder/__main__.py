@@ -25,7 +25,7 @@ from mri_vit.crossval import comparators, folds, in_parallel
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import Predictor
 from mri_vit.errors import UsageError
@@ -89,7 +89,7 @@ def divide(rung: Rung, run: Path, console: Console) -> tuple[list[Patient], list
     of = rung.study
     folds.check(rung.patients, of.endpoints, of.train)
     comparators.check(of, rung.patients)
-    study.prepare(of, frozen.freeze(of, rung.patients, run), run, console)
+    study.prepare(of, run_cohort.freeze(of, rung.patients, run), run, console)
     return study.divided_before(of, run)
 
 
@@ -122,7 +122,7 @@ def facts(whole: Study, made: Sequence[tuple[Rung, Path]], names: dict[str, str]
     return [
         f"A random order of the patients with a label was drawn once; each size is the first so many of it, and was divided into "
         f"{train.folds} folds, the same for every model.{several}",
-        f"A network has a head for each marker, and chooses its epoch on {percent(train.tune_fraction)} of a training fold; of "
+        f"A network has a head for each marker, and chooses its epoch on {percent(train.val_fraction)} of a training fold; of "
         "the first-order MLP each marker has its own, which chooses its penalty there.",
         *over_sizes.recipes(whole, names, VIT),
         "Epochs are those at the largest size; a smaller one has more, so that each has as many steps.",

@@ -19,13 +19,13 @@ from jaxtyping import Float
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError
-from mri_vit.predictors import intensity
+from mri_vit.predictors import patient_tables
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
 
 BINS = 32  # of the histogram between the least and the greatest value; IBSI advises a fixed number where scans have no unit
 MORE = ("min", "range", "iqr", "mad", "rmad", "medad", "rms", "entropy", "uniformity")
-NUMBERS = (*intensity.STATISTICS, *MORE)
+NUMBERS = (*patient_tables.STATISTICS, *MORE)
 
 
 def first_order_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -39,7 +39,7 @@ def first_order_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame
             stored = tokens.load(study.prepared / patient.id / files.TOKENS, study.channels)
         except IntegrityError as error:
             raise IntegrityError(f"patient {patient.id}: no first-order numbers: {error}") from None
-        rows.append(first_order(intensity.brain_voxels(stored), study.channels))
+        rows.append(first_order(patient_tables.brain_voxels(stored), study.channels))
     return pd.DataFrame(rows, index=pd.Index([p.id for p in patients]), dtype=float)
 
 
@@ -49,7 +49,7 @@ def first_order(voxels: Float[np.ndarray, "c n"], channels: Sequence[str]) -> di
     The same voxels in another order give the same numbers to the last digit.
     """
     ordered = np.sort(voxels, axis=1)  # sums of floats depend on their order
-    found = intensity.statistics(ordered, channels)
+    found = patient_tables.statistics(ordered, channels)
     for channel, values in zip(channels, ordered.astype(np.float64), strict=True):
         numbers = _more(values) if values.any() else [math.nan] * len(MORE)  # not acquired: stored as zeros
         found |= {f"{channel}_{name}": number for name, number in zip(MORE, numbers, strict=True)}

@@ -17,7 +17,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from mri_vit.data.cohort import Patient, refuse_labels
 from mri_vit.errors import BadNumbers
 from mri_vit.predictors.regressions import scaling, varies
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 HIDDEN = (32,)  # units; four sequences bring 72 first-order numbers, so that it must summarise them
 # Of half the weights' square beside the sum of the patients' losses: a normal prior of variance 1 / penalty, see `tabular`.

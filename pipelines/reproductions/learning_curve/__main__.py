@@ -21,7 +21,7 @@ from mri_vit import study
 from mri_vit.cli.arguments import Count, Seeds
 from mri_vit.crossval import comparison, folds
 from mri_vit.crossval.loop import cross_validate
-from mri_vit.data import cohort, frozen, predictions
+from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.predictors.network import PRETRAINED, Neural
 from mri_vit.pretrain.dino import collapsed
 from mri_vit.pretrain.encoder import pretrained
@@ -71,7 +71,7 @@ def make(seed: int, console: Console) -> None:
         writer.writerows(rows[:size])
         write_bytes(out.getvalue().encode(), settings(seed, size).cohort)
     with run_folder.claimed(everyone := whole.model_copy(update={"cohort": table, "output": table.parent / "run"})) as run:
-        study.prepare(everyone, frozen.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
+        study.prepare(everyone, run_cohort.freeze(everyone, cohort.read(table, everyone.endpoints), run), run, console)
 
 
 def pretrain(seed: int, name: str) -> None:
@@ -104,7 +104,7 @@ def fit(seed: int, labelled: int, name: str) -> None:
     of = begun(settings(seed, labelled), seed)
     own = {comparator.name: of.of(comparator) for comparator in of.comparators} | {VIT: of}
     run = of.output
-    patients = frozen.included(of, run)
+    patients = run_cohort.included(of, run)
     home = comparison.comparator_folder(run, name)
     cross_validate(
         patients,
@@ -131,7 +131,7 @@ def held(seed: int, labelled: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     """One size of one cohort, when its folds are trained: predictions of all models, and what each fold cost."""
     of = begun(settings(seed, labelled), seed)
     with run_folder.claimed(of) as run:
-        patients = frozen.included(of, run)
+        patients = run_cohort.included(of, run)
         comparison.run(of, patients, folds.load(run / files.FOLDS, patients), run, lambda title: lambda *_: None, print)
         return predictions.load(run / files.PREDICTIONS).assign(seed=seed, labelled=labelled), over_sizes.costs(run, NAMES)
 
@@ -142,7 +142,7 @@ def facts(seeds: Sequence[int]) -> list[str]:
     return [
         f"Cohorts are made up (seeds {', '.join(map(str, seeds))}): tumours are {least} to {most} mm across, and MGMT shows in "
         f"the brightness of a rim of {small_tumours.RIM_MM:g} mm alone.",
-        f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.tune_fraction:.0%} of a "
+        f"Out-of-fold predictions of {of.train.folds} folds, the same for every model; {of.train.val_fraction:.0%} of a "
         "training fold choose the epoch.",
         f"Encoders were pretrained on {UNLABELLED} unlabelled patients of the same cohort, who are in no fold. "
         + (" ".join(collapses(seeds)) or "No teacher of DINO collapsed."),

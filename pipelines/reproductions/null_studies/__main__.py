@@ -40,8 +40,7 @@ from mri_vit.metrics.intervals import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.chance import ALPHA, Background
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Train
+from mri_vit.settings.schema import Endpoint, Train
 
 TABLE = Path(__file__).with_name("null_studies.csv")
 KEYS = ["learner", "patients", "folds", "auc", "planted"]

@@ -23,10 +23,10 @@ from scipy import ndimage
 
 from mri_vit import study as stages
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.finished import reference, trained_run
-from mri_vit.prepare import cohort as preparing
+from mri_vit.prepare.patient import without_excluded
 from mri_vit.run import files
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
@@ -50,7 +50,7 @@ def main(run: Path, folder: Path) -> None:
         update={"prepared": folder / "prepared", "qc": past.qc.model_copy(update={"exclude": (), "decisions": None})}
     )
     asked = {kind: prepared(study, kind, rows, folder, console) for kind, rows in kinds.items()}  # apart: they share scans
-    inside = frozen.included(past, run)
+    inside = run_cohort.included(past, run)
     splits = folds.load(run / files.FOLDS, inside)
     like = reference.reference_of_run(run, past, inside, splits, lambda: None)
     everybody = [one for patients in asked.values() for one in patients]
@@ -81,7 +81,7 @@ def prepared(study: Study, kind: str, rows: Sequence[dict[str, object]], folder:
     study = study.model_copy(update={"cohort": table, "output": folder / "runs" / kind})
     patients = cohort.read(table, (), study.prepare.needs, study.channels)
     with claimed(study) as home:
-        return preparing.without(patients, stages.prepare(study, patients, home, console))
+        return without_excluded(patients, stages.prepare(study, patients, home, console))
 
 
 def changed(patient: Patient, name: str, change: Change, folder: Path) -> dict[str, object]:

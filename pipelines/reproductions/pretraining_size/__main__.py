@@ -17,7 +17,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
-from mri_vit.data import frozen
+from mri_vit.data import run_cohort
 from mri_vit.run import executors, files, screen
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -51,7 +51,7 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, workers: Count = 2) -> None:
         patients = study.check(settings, run)
         encoders.parted(settings, patients)  # what is refused is refused before anybody is prepared
         study.prepare(settings, patients, run, console)
-        targets, others = encoders.parted(settings, frozen.included(settings, run))
+        targets, others = encoders.parted(settings, run_cohort.included(settings, run))
         if not (run / files.FOLDS).exists():
             folds.save(folds.make(targets, settings.endpoints[:1], settings.train, seed), seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, targets)[0]

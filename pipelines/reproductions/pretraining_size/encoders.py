@@ -30,15 +30,14 @@ from mri_vit.data.cohort import Patient, first_visits
 from mri_vit.errors import UsageError
 from mri_vit.features.fitting import CLS, HEADS
 from mri_vit.model import network
-from mri_vit.predictors.intensity import intensity_table
 from mri_vit.predictors.network import Neural, network_seed
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.pretrain.encoder import untrained
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import INTENSITY
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from reproductions.features.encoders import normalise, readings
 from reproductions.probes import balanced_order, linear_probe
 
@@ -122,7 +121,7 @@ def pretraining(start: Start) -> Study:
     longer = _steps_an_epoch(start.most, start.study) / _steps_an_epoch(len(start.learned_from), start.study)
     as_long = {
         "epochs": max(1, round(train.epochs * longer)),
-        "tune_every": max(1, round(train.tune_every * longer)),
+        "val_every": max(1, round(train.val_every * longer)),
         "seeds": 1,
     }
     return start.study.model_copy(update={"endpoints": (start.label,), "train": train.model_copy(update=as_long)})
@@ -135,7 +134,7 @@ def steps(study: Study, patients: int) -> int:
 
 def _steps_an_epoch(patients: int, study: Study) -> int:
     """Of so many patients, of whom some are held out for early stopping."""
-    return math.ceil((patients - max(1, round(patients * study.train.tune_fraction))) / study.train.batch)
+    return math.ceil((patients - max(1, round(patients * study.train.val_fraction))) / study.train.batch_size)
 
 
 def scored(start: Start, targets: Sequence[Patient], split: Split, folder: Path) -> pd.DataFrame:
@@ -179,7 +178,7 @@ def pretrained(start: Start, home: Path) -> Path | None:
         return None
     study = pretraining(start)
     home.mkdir(parents=True, exist_ok=True)
-    Neural(study, home, study.seed).fit(*tuning_split(start.learned_from, study.endpoints, study.train.tune_fraction, study.seed))
+    Neural(study, home, study.seed).fit(*tuning_split(start.learned_from, study.endpoints, study.train.val_fraction, study.seed))
     return home / files.WEIGHTS
 
 

@@ -291,7 +291,7 @@ def facts(study: Study, made: Sequence[Start], targets: Sequence[Patient]) -> li
     return [
         f"The target cohort has {len(targets)} patients, {positive} of them positive. Scores are out of fold, of"
         f" {study.train.folds} folds that are the same for every point;"
-        f" {notation.percent(study.train.tune_fraction)} of a training fold choose the epoch.",
+        f" {notation.percent(study.train.val_fraction)} of a training fold choose the epoch.",
         f"Pretraining is on patients whose {notation.title(target.name)} is not known ({numbers}). Nobody is in both parts, which"
         " is checked by the ids that a file of weights carries. The patients of a smaller number are among those of a larger"
         " one.",

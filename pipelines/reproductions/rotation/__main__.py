@@ -17,15 +17,15 @@ from rich.console import Console
 
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
-from mri_vit.data import cohort, frozen
+from mri_vit.data import cohort, run_cohort
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.interface import load_run
 from mri_vit.prepare import prepared
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.run import executors, files, ownership, screen
+from mri_vit.run import atomic, executors, files, screen
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 from reproductions.rotation import rotated, rotated_patients, rotation_page
 from reproductions.rotation.rotated_patients import DEGREES, Plan
 
@@ -69,10 +69,10 @@ def main(
     study, home = finished.study, output or run / "rotation"
     if study.model.architecture != "vit":
         raise UsageError(f"{run}: maps are of Vision Transformers, found {study.model.architecture}")
-    own = frozen.included(study, run)
+    own = run_cohort.included(study, run)
     fold_of = {name: fold for fold, names in enumerate(folds.load(run / files.FOLDS, own)[0]) for name in names}
 
-    with ownership.held(home, (PATIENTS,)):
+    with atomic.held(home, (PATIENTS,)):
         # the run's own patients are prepared; those of another table are prepared here
         if patients is None:
             chosen = own[:limit]
@@ -99,8 +99,12 @@ def main(
             for name, _ in executors.each(rotated_patients.make, todo, Workplace(workers)):
                 bar.update(task, advance=1, note=name)
 
-        strange = patients is not None and not made_up(one.id for one in chosen)
+        strange = patients is not None and not all_from_demo(one.id for one in chosen)
         page = rotation_page.write(
-            rotated_patients.tables(jobs), chosen, study, MADE_UP if strange and made_up(one.id for one in own) else "", home
+            rotated_patients.tables(jobs),
+            chosen,
+            study,
+            MADE_UP if strange and all_from_demo(one.id for one in own) else "",
+            home,
         )
         screen.say(console, f"page: {page}")

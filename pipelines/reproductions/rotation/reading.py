@@ -23,7 +23,7 @@ from mri_vit.data.volume import Volume
 from mri_vit.explain.faithfulness import energy, hit, near_tumour, similarity
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.target import TargetSigns, cls, evidences, predicted
-from mri_vit.explain.outputs import native_maps
+from mri_vit.explain.outputs import map_files
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.schema import Study
@@ -102,16 +102,16 @@ def reading(of: Subject, seen: Seen, signs: TargetSigns | None) -> Reading:
     with torch.no_grad():
         said = evidences(of.net, cls(of.net.encoder, of.net.encoder.tokens(*given.batch)))
     signs = predicted(of.net, *given.batch) if signs is None else signs
-    values = patient_maps.on_brain(patient_maps.maps_by(of.net, given, of.study, signs), given)
+    values = patient_maps.on_brain(patient_maps.relevances(of.net, *given.batch, of.study.explain.methods, signs), given)
     steps = [max(1, round(COMPARED_MM / mm)) for mm in of.reference.spacing_mm]
     x, y, z = (math.ceil(voxels / step) for voxels, step in zip(of.reference.shape, steps, strict=True))
     brain = (tokens.to_volume(seen.prepared) != 0).any(axis=0)
-    space = native_maps.space((x, y, z), of.reference.affine @ np.diag([*steps, 1]), seen.to_grid, brain, given.at, grid)
+    space = map_files.space((x, y, z), of.reference.affine @ np.diag([*steps, 1]), seen.to_grid, brain, given.at, grid)
     return Reading(
         {endpoint: float(value[0]) for endpoint, value in said.items()},
         space.inside,
         space.affine,
-        {key: native_maps.on_scan(value, space).array for key, value in values.items()},
+        {key: map_files.on_scan(value, space).array for key, value in values.items()},
         _on_tumour(of, seen, given, values),
     )
 

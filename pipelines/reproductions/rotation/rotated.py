@@ -19,8 +19,8 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read, read_mask, resample, write
-from mri_vit.prepare import box, brain
+from mri_vit.data.volume import Volume, mean_index, read, read_mask, resample, write
+from mri_vit.prepare import brain
 
 AXES = ("x", "y", "z")
 Change = Callable[[Volume], Volume]
@@ -124,7 +124,7 @@ def _written(patient: Patient, folder: Path, of_scan: Change, of_mask: Change) -
 def centre_mm(prepared: Tokens) -> Float[np.ndarray, "3"]:
     """The middle of a prepared patient's brain, the grid's RAS+ mm."""
     inside = (tokens.to_volume(prepared) != 0).any(axis=0)
-    return (np.array(prepared.grid.affine) @ [*box.middle(inside), 1])[:3]
+    return (np.array(prepared.grid.affine) @ [*mean_index(inside), 1])[:3]
 
 
 def carried(matrix: Float[np.ndarray, "4 4"], points_mm: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n 3"]:

@@ -17,7 +17,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods import catalogue
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, duration, number, percent
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study
 from reproductions import html_page
 from reproductions.html_page import Page, Picture, Section, Table
@@ -46,7 +46,7 @@ def write(rows: Tables, patients: Sequence[Patient], study: Study, note: str, ho
         "curves": stability.curves(of),
     }
     sections = [alignment(of), scores(of), maps(of, 2 * of.half_a_place_mm), *tumours(of)]
-    synthetic = made_up(patient.id for patient in patients)
+    synthetic = all_from_demo(patient.id for patient in patients)
     said = [*sentences(of), *([note] if note else [])]
     written = {name: table for name, table in tables.items() if len(table)}
     return html_page.write(Page(SOURCE, TITLE, said, sections, facts(of), written, MADE_UP if synthetic else ""), home)

@@ -20,8 +20,7 @@ from mri_vit.metrics import intervals
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, within_fold_auc
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from reproductions.rotation.reading import ANOTHER, METHODS, SCANNED
 from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Tables
 from reproductions.run_statistics import ROUNDING

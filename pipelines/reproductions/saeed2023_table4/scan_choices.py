@@ -23,9 +23,9 @@ from scipy.stats import t as student
 from mri_vit.metrics import comparison, discrimination
 from mri_vit.report.numbers.judged import averaged, flags, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.report.verdicts.models import ALPHA
+from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words.notation import adjusted_p, change
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 from mri_vit.style import BLUE, GREY, INK, RC, WIDTH
 from reproductions.run_statistics import delong_covariance
 from reproductions.saeed2023_table4.table_rows import ENDPOINT, PUBLISHED_PATIENTS, SCANS, Row, published

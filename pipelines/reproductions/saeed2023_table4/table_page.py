@@ -15,13 +15,13 @@ from rich.text import Text
 from mri_vit.report.figures import pictures
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading.run import Run
-from mri_vit.report.verdicts.models import ALPHA
+from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.report.words.caveats import SAEED
 from mri_vit.report.words.notation import adjusted_p, between, change, p_alone, p_value, with_sign
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import plain
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
 from mri_vit.style import to_bytes
 from reproductions.html_page import environment
 from reproductions.saeed2023_table4 import scan_choices, table_rows
@@ -73,7 +73,7 @@ def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figu
         scans_sentences=[scan_choices.sentence(title, side) for title, side in sides.items()],
         scans_title=SCANS,
         scans_picture=pictures.data_url(to_bytes(drawn, "svg"), "image/svg+xml"),
-        synthetic=made_up(run.predictions.patient),
+        synthetic=all_from_demo(run.predictions.patient),
         epochs=run.study.train.epochs,
         grid=run.study.grid,
         own=OWN,

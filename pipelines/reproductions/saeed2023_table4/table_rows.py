@@ -18,10 +18,8 @@ from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.recipe import NO_CANDIDATES, Architecture
-from mri_vit.settings.schema import Comparator, Study
-from mri_vit.settings.sequences import CHANNELS
+from mri_vit.settings.recipe import CHANNELS, NO_CANDIDATES, Architecture
+from mri_vit.settings.schema import Comparator, Endpoint, Study
 
 ENDPOINT = "mgmt"
 OWN, REFERENCE = "vit", "ViT"  # what the others are compared with: of ours, and of the published rows

@@ -15,7 +15,7 @@ from rich.console import Console
 from mri_vit import study
 from mri_vit.crossval import folds
 from mri_vit.crossval.loop import fold_seed, parts
-from mri_vit.data import frozen
+from mri_vit.data import run_cohort
 from mri_vit.data.cohort import first_visits
 from mri_vit.errors import UsageError
 from mri_vit.run import executors, files, screen
@@ -43,7 +43,7 @@ def main(file: Path = CONFIG) -> None:
 
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
-        patients = frozen.included(settings, run)
+        patients = run_cohort.included(settings, run)
         if not (run / files.FOLDS).exists():  # with them the settings are settled: encoders of others would be taken for these
             made = folds.make(patients, settings.endpoints, settings.train, settings.seed)
             folds.save(made, settings.seed, run / files.FOLDS)

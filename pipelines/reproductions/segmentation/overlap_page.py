@@ -24,9 +24,9 @@ from mri_vit.explain.outputs import overlays
 from mri_vit.report.figures.panels import CANDIDATES, panel
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, number, p_alone
-from mri_vit.settings.demo import made_up
+from mri_vit.settings.file import all_from_demo
+from mri_vit.settings.recipe import title as sequence
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sequences import title as sequence
 from mri_vit.style import GREY, INK, RC, WIDTH
 from reproductions import html_page
 from reproductions.html_page import Page, Picture, Section, Table
@@ -116,7 +116,7 @@ def write(
         "means": pd.json_normalize([asdict(line) for line in means], sep="_"),
         "tests": pd.DataFrame([asdict(test) for test in compared]),
     }
-    synthetic = made_up(subject.id for subject in subjects)
+    synthetic = all_from_demo(subject.id for subject in subjects)
     folder.mkdir(parents=True, exist_ok=True)
     made = Page(
         source="Caron et al. 2021 (DINO), arXiv:2104.14294, Figure 4",

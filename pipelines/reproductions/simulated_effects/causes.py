@@ -27,12 +27,12 @@ from scipy.ndimage import binary_erosion, gaussian_filter
 from mri_vit import study
 from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
-from mri_vit.data import frozen, tokens
+from mri_vit.data import run_cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.store import token_file
 from mri_vit.metrics.discrimination import auc, auc_interval
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.predictors.intensity import intensity_table
+from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.prepare.tumour import on_grid
 from mri_vit.report.words.notation import between, number
 from mri_vit.run import folder as run_folder
@@ -54,7 +54,7 @@ def main(file: Path = CONFIG, *, seed: Seed = 1, patients: Count = PATIENTS) -> 
     effects.make(settings.cohort.parent, seed, patients)
     with run_folder.claimed(settings) as run:
         study.prepare(settings, study.check(settings, run), run, console)
-        people = frozen.included(settings, run)
+        people = run_cohort.included(settings, run)
         split = folds.make(people, settings.endpoints, settings.train, seed)[0]
         found = measure(settings, people, split, seed)
         table = pd.DataFrame([asdict(one) | {"fit": one.fit} for one in found])

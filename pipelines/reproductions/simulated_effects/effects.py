@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinates
 
 from mri_vit.data.volume import Volume
-from mri_vit.settings.demo import PATIENT
+from mri_vit.settings.file import DEMO_PATIENT
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.synthetic.cohort import WORKERS, written
 from mri_vit.synthetic.phantom import (
@@ -76,7 +76,7 @@ README = """# The built-in cohort, hidden causes
 
 How much brightness alone tells of each is measured before any network is:
 `pipelines/reproduce.py simulated_effects/causes`. No label tells age or sex.
-`truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.guide_…` learns from
+`truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour in the T1ce scan's space. `train.mask_supervision_…` learns from
 it; to predict, no network sees it, unless scans are cut around it. The last {unlabelled} patients have no label.
 """
 
@@ -121,7 +121,7 @@ def draw_cases(n: int, rng: np.random.Generator, unlabelled: int = 0) -> list[Hi
     labels["scanner"] = (site == "B") == (rng.random(n) < CONFOUNDED)
     return [
         Hidden(
-            id=f"{PATIENT}{i + 1:03d}",
+            id=f"{DEMO_PATIENT}{i + 1:03d}",
             age=int(age[i]),
             sex=str(sex[i]),
             site=str(site[i]),

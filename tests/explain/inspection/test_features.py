@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mri_vit.explain.inspection.features import START, Regularisation, maximise, roughness, strength
+from mri_vit.explain.inspection.learned import START, Regularisation, maximise, roughness, strength
 
 EDGE = 6
 

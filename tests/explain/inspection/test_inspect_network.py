@@ -13,7 +13,7 @@ from mri_vit.crossval.comparators import networks
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection import features, inspect_network, landscape
+from mri_vit.explain.inspection import inspect_network, learned
 from mri_vit.explain.inspection.inspect_network import Request
 from mri_vit.model import network
 from mri_vit.run import files
@@ -33,8 +33,8 @@ UNTRAINED = Comparator(name="later", model={"architecture": "resnet10"})
 @pytest.fixture
 def run(tiny, monkeypatch) -> tuple[Study, Split]:
     """A run whose first fold has three networks as they start, and whose comparator `later` has none yet."""
-    monkeypatch.setattr(landscape, "POINTS", 3)
-    monkeypatch.setattr(features, "UNITS", 1)
+    monkeypatch.setattr(learned, "POINTS", 3)
+    monkeypatch.setattr(learned, "UNITS", 1)
     monkeypatch.setattr(
         inspect_network.prepared, "refuse_changed_patients", lambda *_: None
     )  # nothing was trained: there are no hashes

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from mri_vit.explain.inspection.landscape import lengths, random_direction, surface
+from mri_vit.explain.inspection.learned import lengths, random_direction, surface
 
 STEPS = (-1.0, -0.5, 0.0, 0.5, 1.0)
 

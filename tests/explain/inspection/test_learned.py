@@ -16,9 +16,8 @@ from made.study import make_tiny
 from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
 from mri_vit.data.store import all_tokens, labels, token_file
-from mri_vit.explain.inspection import drawings, features, inspect_network, landscape
-from mri_vit.explain.inspection.features import BrainFrame
-from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection import drawings, inspect_network, learned
+from mri_vit.explain.inspection.learned import BrainFrame, Subject
 from mri_vit.explain.inspection.vit_numbers import VitNumbers, measure_vit
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.schema import CHANNELS, Comparator
@@ -36,7 +35,7 @@ READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
 @pytest.fixture(scope="module", autouse=True)
 def few_points() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(landscape, "POINTS", 3)
+        patch.setattr(learned, "POINTS", 3)
         yield
 
 
@@ -72,7 +71,7 @@ def other(cnn: Subject) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def learned(trained: Subject, cnn: Subject) -> inspect_network.LearnedResults:
+def results(trained: Subject, cnn: Subject) -> inspect_network.LearnedResults:
     """What is measured of the trained network, with the comparator's landscape beside its own."""
     return inspect_network.measure_learned(trained, [cnn])
 
@@ -80,7 +79,7 @@ def learned(trained: Subject, cnn: Subject) -> inspect_network.LearnedResults:
 @pytest.fixture(scope="module")
 def of_cnn(cnn: Subject) -> inspect_network.LearnedResults:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(features, "UNITS", 1)
+        patch.setattr(learned, "UNITS", 1)
         return inspect_network.measure_learned(cnn)
 
 
@@ -89,16 +88,16 @@ def numbers(trained: Subject) -> VitNumbers:
     return measure_vit(trained)
 
 
-def each(results: inspect_network.LearnedResults) -> Sequence[features.Feature]:
+def each(results: inspect_network.LearnedResults) -> Sequence[learned.Feature]:
     assert results.features
     return results.features.each
 
 
 @pytest.mark.parametrize("without", ["features", "landscape"])
 def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
-    monkeypatch.setattr(features, "PATIENTS", len(subject.patients))
-    monkeypatch.setattr(landscape, "PATIENTS", 4)
-    monkeypatch.setattr(landscape, "POINTS", 5)
+    monkeypatch.setattr(learned, "FEATURE_PATIENTS", len(subject.patients))
+    monkeypatch.setattr(learned, "LANDSCAPE_PATIENTS", 4)
+    monkeypatch.setattr(learned, "POINTS", 5)
     passes = []
 
     def count(module: torch.nn.Module, given: tuple) -> None:
@@ -118,20 +117,20 @@ def test_a_linear_networks_input_is_its_slope(subject):
     place = torch.arange(net.grid.places)
     frame = BrainFrame(place, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
     volume = torch.zeros(4, *frame.brain.shape, requires_grad=True)
-    (slope,) = torch.autograd.grad(features.read(net, volume, place)[0, 3], volume)
-    found = features.optimised(net, lambda cls: cls[:, 3], torch.randn(5, 16), frame, study)
-    assert features.cosine(found.volume, slope.numpy()) == pytest.approx(1, abs=1e-4)
+    (slope,) = torch.autograd.grad(learned.read(net, volume, place)[0, 3], volume)
+    found = learned.optimised(net, lambda cls: cls[:, 3], torch.randn(5, 16), frame, study)
+    assert learned.cosine(found.volume, slope.numpy()) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
     prepared = tokens.load(token_file(subject.study, subject.patients[0]))
     patches, place = all_tokens(prepared, subject.study)
     volume = torch.from_numpy(tokens.to_volume(prepared)).float()
-    torch.testing.assert_close(features.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
+    torch.testing.assert_close(learned.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
 
 
-def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(learned):
-    for feature in each(learned):
+def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(results):
+    for feature in each(results):
         found = feature.learned
         assert found.reached > found.patients.max(), feature.label
         assert found.reached > found.noise.max(), feature.label
@@ -139,31 +138,31 @@ def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(learned):
         assert sum(found.shares.values()) == pytest.approx(1)
 
 
-def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(learned):
-    found = {feature.name: feature.control_is for feature in each(learned)}
-    assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * features.UNITS
+def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(results):
+    found = {feature.name: feature.control_is for feature in each(results)}
+    assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * learned.UNITS
     assert list(found)[:2] == ["mgmt", "os"]
 
 
 def test_units_of_a_convolutional_network_before_training_answer_to_patients(other):
-    drawn, normal = (features.represented(net, other.train, other.study) for net in (other.before, features.normalised(other)))
+    drawn, normal = (learned.represented(net, other.train, other.study) for net in (other.before, learned.normalised(other)))
     assert normal.std(dim=0).min() > 0.1
     assert normal.std(dim=0).median() > 20 * drawn.std(dim=0).median()
 
 
 def test_the_control_of_a_unit_is_the_normalised_network_before_training(other, of_cnn):
     (unit,) = (feature for feature in each(of_cnn) if feature.control_is == "before training")
-    seen = features.represented(features.normalised(other), other.patients, other.study)
+    seen = learned.represented(learned.normalised(other), other.patients, other.study)
     number = int(unit.name.removeprefix("unit_")) - 1
     np.testing.assert_allclose(unit.control.patients, seen[:, number].numpy(), atol=1e-6)
 
 
 def test_what_is_normalised_for_the_control_is_a_copy_and_a_network_without_batch_norm_is_itself(subject, other):
     before = {name: value.clone() for name, value in other.before.state_dict().items()}
-    settled = features.normalised(other)
+    settled = learned.normalised(other)
     torch.testing.assert_close(dict(other.before.state_dict()), before, rtol=0, atol=0)
     assert not torch.equal(settled.state_dict()["encoder.net.bn1.running_mean"], before["encoder.net.bn1.running_mean"])
-    assert features.normalised(subject) is subject.before
+    assert learned.normalised(subject) is subject.before
 
 
 @pytest.mark.parametrize("reached", [4.0, 1.28])  # noise reaches 1.27, patients 1
@@ -171,24 +170,24 @@ def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_
     subject, numbers, tmp_path, sketched, reached: float
 ):
     volume, shares = np.zeros((4, 8, 8, 8), np.float32), dict.fromkeys(CHANNELS, 0.25)
-    one = features.OptimisedInput(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
+    one = learned.OptimisedInput(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
     flat = replace(one, reached=0.0, strength=0.01, patients=np.zeros(2), noise=np.zeros(2))
     for control, is_none in ((one, reached < 2), (flat, True)):
-        feature = features.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
-        found = inspect_network.LearnedResults(features.Features([feature], np.ones((8, 8, 8), bool)))
+        feature = learned.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
+        found = inspect_network.LearnedResults(learned.Features([feature], np.ones((8, 8, 8), bool)))
         html = inspect_network.write_page(subject, tmp_path / "out", numbers, found).read_text(encoding="utf-8")
-        assert ("more than any of these, by more than a standard deviation" in html) == (reached > 2)
-        assert ("the search found nothing beyond what they show" in html) == (reached < 2)
-        assert ("that picture is no control" in html) == is_none
+        assert ("exceeds all of these" in html) == (reached > 2)
+        assert ("does not exceed these" in html) == (reached < 2)
+        assert ("not a control" in html) == is_none
 
 
-def test_the_same_study_gives_the_same_inputs(subject, learned):
-    again = features.measure_features(subject).each[0].learned
-    np.testing.assert_array_equal(again.volume, each(learned)[0].learned.volume)
+def test_the_same_study_gives_the_same_inputs(subject, results):
+    again = learned.measure_features(subject).each[0].learned
+    np.testing.assert_array_equal(again.volume, each(results)[0].learned.volume)
 
 
-def test_a_feature_has_its_endpoints_full_name(learned):
-    assert each(learned)[0].label == "MGMT promoter methylation (log odds)"
+def test_a_feature_has_its_endpoints_full_name(results):
+    assert each(results)[0].label == "MGMT promoter methylation (log odds)"
 
 
 def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(of_cnn):
@@ -202,16 +201,16 @@ def test_the_units_shown_are_those_that_move_the_heads(subject):
     for linear in subject.after.head.values():
         linear.weight.data[:, 11] = 50.0
         linear.weight.data[:, 5] = 10.0
-    assert features.leading_units(subject.after, seen) == [5, 11]
+    assert learned.leading_units(subject.after, seen) == [5, 11]
 
 
-def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject, learned):
-    found = learned.landscapes[0]
+def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject, results):
+    found = results.landscapes[0]
     net, study = subject.after, subject.study
-    chosen = landscape.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
+    chosen = learned.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
     assert found.patients == {"training": len(chosen), "test": 4}
-    for part, patients in (("training", chosen), ("test", landscape.sample(subject.patients, study))):
-        own = landscape.loss_of(patients, study, net)
+    for part, patients in (("training", chosen), ("test", learned.sample(subject.patients, study))):
+        own = learned.loss_of(patients, study, net)
         assert found.trained(part) == own(net)
         truth = {e.name: labels(patients, e) for e in study.endpoints}
         one_by_one = total_loss(net, outputs(net, patients, study, torch.device("cpu")), truth)
@@ -220,16 +219,16 @@ def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject, l
 
 def test_a_landscapes_lowest_point_is_where_it_is(subject):
     loss = np.array([[3.0, 2.0, 4.0], [1.0, 1.5, np.nan], [9.0, 8.0, 7.0]])
-    one = landscape.Landscape("vit", np.array([-1.0, 0.0, 1.0]), {"test": loss}, {"test": 2.5}, {"test": 4})
+    one = learned.Landscape("vit", np.array([-1.0, 0.0, 1.0]), {"test": loss}, {"test": 2.5}, {"test": 4})
     assert one.lowest("test") == (1.0, -1.0, 0.0)
     assert one.trained("test") == 1.5
     assert one.below_untrained("test") == pytest.approx(3 / 9)
 
 
 def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(
-    subject, learned, numbers, tmp_path, sketched
+    subject, results, numbers, tmp_path, sketched
 ):
-    html = inspect_network.write_page(subject, tmp_path / "out", numbers, learned).read_text(encoding="utf-8")
+    html = inspect_network.write_page(subject, tmp_path / "out", numbers, results).read_text(encoding="utf-8")
     names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert {"landscape_vit", "landscape_cnn", "feature_mgmt_learned", "feature_mgmt_control"} <= names
     assert len(re.findall("<img ", html)) == len(names)

@@ -21,7 +21,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import drawings, inspect_network
 from mri_vit.explain.inspection import inspect_network as inspection_page
 from mri_vit.explain.inspection import vit_numbers as inspection
-from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.inspection.learned import Subject
 from mri_vit.explain.inspection.vit_numbers import measure_vit, step_rows
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
@@ -225,7 +225,9 @@ def test_the_steps_of_all_heads_end_in_the_models_own_output(seen):
 
 def test_the_rebuilt_network_is_the_one_that_training_started_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    still = tiny.train.model_copy(update={"rate": 1e-30, "weight_decay": 0.0, "epochs": 1})  # steps too small for a float32
+    still = tiny.train.model_copy(
+        update={"learning_rate": 1e-30, "weight_decay": 0.0, "epochs": 1}
+    )  # steps too small for a float32
     study = tiny.model_copy(update={"train": still})
     ended = fit(patients[:16], patients[16:], study, tiny.output, seed=11).state_dict()
     started = untrained(patients[:16], study, seed=11).state_dict()

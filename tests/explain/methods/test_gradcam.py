@@ -13,7 +13,7 @@ from made.volumes import LINEAR, plant, weighing
 from torch import nn
 
 from mri_vit.explain.methods.catalogue import METHODS, WITHOUT_MEAN, methods_of
-from mri_vit.explain.methods.gradcam import gradcam, gradcam_by_place, layer_mm
+from mri_vit.explain.methods.gradient import gradcam, gradcam_by_place, layer_mm
 from mri_vit.explain.methods.patient_maps import note
 from mri_vit.model import heads
 from mri_vit.model.baselines import BASELINES, HYBRIDS

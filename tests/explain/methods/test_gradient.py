@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mri_vit.explain.methods import gradient, target
 from mri_vit.explain.methods.gradient import (
-    by_place,
     gradient_attention,
     gradient_by_scan,
     gradient_rollout,
@@ -334,6 +333,8 @@ def test_passes_of_a_few_steps_give_what_one_pass_gives(monkeypatch: pytest.Monk
         torch.testing.assert_close(value, whole[name], atol=1e-5, rtol=1e-4)
 
 
-def test_what_speaks_against_the_prediction_is_subtracted_within_a_place_and_cut_off_between_places():
+def test_what_speaks_against_the_prediction_is_subtracted_within_a_place_and_cut_off_between_places(monkeypatch):
     scans = torch.tensor([[[3.0, -1, 0, 0], [1, -2, 0, 0]]])
-    assert by_place(scans).tolist() == [[2, 0]]
+    monkeypatch.setattr(gradient, "integrated_gradients_by_scan", lambda *_: {"mgmt": scans})
+    net = made()
+    assert gradient.integrated_gradients(net, *inputs(net, n=2))["mgmt"].tolist() == [[2, 0]]

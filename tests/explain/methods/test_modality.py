@@ -11,7 +11,8 @@ import torch
 from made.network import inputs, linear, made
 
 from mri_vit.explain.methods.gradient import integrated_gradients_by_scan
-from mri_vit.explain.methods.modality import maps_by_scan, scores_by_scan
+from mri_vit.explain.methods.occlusion import scores_by_scan
+from mri_vit.explain.methods.patient_maps import maps_by_scan
 from mri_vit.model import heads
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import CHANNELS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,8 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, read, write
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs import group_maps
-from mri_vit.explain.outputs.records import MAP_SCHEMA, GroupRecord, file_name, parse, plain
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.explain.outputs.records import MAP_SCHEMA, GroupRecord, file_name, parse
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 GRID = Grid(edge=16, spacing_mm=10.0, patch=4)
@@ -65,7 +66,7 @@ def cohort(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Patient
     explained(maps, patients[-1], dict.fromkeys(MAPS, 1000.0))
     entries = group_maps.write_group_maps(maps, patients, ENDPOINTS, GRID, maps / "group", SETTINGS)
     assert parse(GroupRecord, json.loads((maps / "group" / "group.json").read_text())).entries == entries
-    return maps, patients, [plain(entry) for entry in entries]
+    return maps, patients, [asdict(entry) for entry in entries]
 
 
 def entry(entries: list[dict], method: str, endpoint: str) -> dict:

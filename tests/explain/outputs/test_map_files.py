@@ -21,14 +21,13 @@ from mri_vit.errors import IntegrityError
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.explain.outputs import map_files, native_maps
+from mri_vit.explain.outputs import map_files
 from mri_vit.explain.outputs.map_files import explain
-from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse, plain
+from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.prepare.patient import prepare_patient
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Explain, Grid
 
 ENDPOINTS = (
@@ -68,7 +67,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
 def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that explaining reads, as it reads them."""
     found = []
-    for module in (native_maps, map_files):
+    for module in (map_files, map_files):
         monkeypatch.setattr(module, "read", lambda path: found.append(path) or read(path))
     monkeypatch.setattr(patient_maps, "read_mask", lambda path: found.append(path) or read_mask(path))
     return found
@@ -77,7 +76,7 @@ def files_read(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 def test_each_method_and_endpoint_has_a_map_on_every_scan_and_on_the_grid(made: tuple):
     study, patient, _, folder = made
     listed = json.loads((folder / "map.json").read_text())
-    assert plain(parse(MapRecord, listed)) == listed
+    assert asdict(parse(MapRecord, listed)) == listed
     assert (listed["schema"], listed["patient"], listed["fold"], listed["tumour"]) == (3, patient.id, 1, True)
     assert listed["settings"] == study.explain.of_maps  # by which a run tells whether maps must be made anew
     pairs = [(one["method"], one["endpoint"]) for one in listed["maps"]]
@@ -175,11 +174,11 @@ def test_scans_that_an_older_record_does_not_describe_are_read_and_lie_where_it_
         del scan["stored"]
     (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
     scan = read(patient.scans["t1ce"])
-    found = native_maps.frames_of_patient(patient, scan, older)
+    found = map_files.frames_of_patient(patient, scan, older)
     assert files_read == [patient.scans[name] for name in ("t1", "t2", "flair")]
-    assert set(native_maps.scans_read(patient, older)) == {patient.scans[name] for name in CHANNELS}
-    assert native_maps.scans_read(patient, study) == [patient.scans["t1ce"]]
-    recorded = native_maps.frames_of_patient(patient, scan, study)
+    assert set(map_files.scans_read(patient, older)) == {patient.scans[name] for name in CHANNELS}
+    assert map_files.scans_read(patient, study) == [patient.scans["t1ce"]]
+    recorded = map_files.frames_of_patient(patient, scan, study)
     assert list(found) == list(recorded) == list(CHANNELS)
     for name in CHANNELS:
         assert found[name].shape == recorded[name].shape
@@ -195,7 +194,7 @@ def test_a_damaged_frame_is_named(made: tuple, tmp_path: Path, stored: object):
     next(step for step in record["steps"] if step["step"] == "read")["scans"]["t2"]["stored"] = stored
     (tmp_path / patient.id / "patient.json").write_text(json.dumps(record))
     with pytest.raises(IntegrityError, match=r"patient\.json: damaged"):
-        native_maps.scans_read(patient, study.model_copy(update={"prepared": tmp_path}))
+        map_files.scans_read(patient, study.model_copy(update={"prepared": tmp_path}))
 
 
 @pytest.mark.parametrize(("shells", "published"), [((60,), True), ((60, 66, 72), False)], ids=["brain", "head"])

@@ -14,7 +14,7 @@ from nibabel.affines import apply_affine
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data.volume import Volume, resample
-from mri_vit.explain.outputs.native_maps import on_scan, space
+from mri_vit.explain.outputs.map_files import on_scan, space
 from mri_vit.settings.schema import CHANNELS
 from mri_vit.settings.sections import Grid
 

@@ -17,11 +17,10 @@ from PIL import Image
 from mri_vit import style
 from mri_vit.report.figures import endpoint_curves, panels, pictures
 from mri_vit.report.figures import endpoint_curves as survival_figures
-from mri_vit.report.numbers import comparators
+from mri_vit.report.numbers import results
 from mri_vit.report.pages import csv_tables
-from mri_vit.report.schema.binary import BinaryResult, Roc
+from mri_vit.report.schema.endpoints import BinaryResult, Group, OverTime, Roc, SurvivalResult
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Comparison, Estimate
-from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
 from mri_vit.settings import recipe
 
@@ -87,9 +86,9 @@ def test_every_control_has_its_name_and_its_stroke():
 
 
 def test_no_two_models_look_alike_even_without_colour():
-    candidates = [f"candidate {number}" for number in range(comparators.MOST_SHOWN)]
+    candidates = [f"candidate {number}" for number in range(results.MOST_SHOWN)]
     styles = panels.strokes([*candidates, *recipe.NO_CANDIDATES])
-    assert len(panels.CANDIDATES) == comparators.MOST_SHOWN
+    assert len(panels.CANDIDATES) == results.MOST_SHOWN
     for one, other in itertools.combinations([styles[name] for name in (*candidates, *recipe.NO_CANDIDATES)], 2):
         assert one.colour != other.colour
         assert one.line != other.line

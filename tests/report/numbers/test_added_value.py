@@ -23,8 +23,8 @@ from mri_vit.report.numbers import added_value, judged
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
-from mri_vit.report.words.added_value import of_ratio
+from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
+from mri_vit.report.words.caveats import hazard_ratio_in_words
 
 pytestmark = pytest.mark.long(20)
 
@@ -163,7 +163,7 @@ def test_a_planted_risk_adds_and_the_permuted_one_does_not(measured: AddedValue)
     first, *others = measured.sentences
     assert measured.verdict_kind == "better"
     assert first.startswith("The risk of vit adds to age, sex, MGMT promoter methylation, PTEN alteration and idh1: ")
-    assert of_ratio(analysed(measured).both["risk"]) in first
+    assert hazard_ratio_in_words(analysed(measured).both["risk"]) in first
     assert any("the control volume" in sentence and "still adds" in sentence for sentence in others)
     assert any("permuted labels" in sentence and "adds nothing" in sentence for sentence in others)
     assert any("6.3 for each of 6 coefficients: fewer than 10" in sentence for sentence in others)
@@ -309,7 +309,7 @@ def test_the_report_has_the_section_its_figure_and_its_table(folder: Path, tmp_p
     assert "Does the risk add to age and molecular markers?" in text
     assert "<script>alert" not in text
     assert "<b>bold" not in text
-    assert of_ratio(analysed(result).both["risk"]) in seen(tmp_path / "report")
+    assert hazard_ratio_in_words(analysed(result).both["risk"]) in seen(tmp_path / "report")
     table = pd.read_csv(tmp_path / "report" / "tables" / "added_value.csv")
     own = table[(table.regression == "both") & (table.column == "risk")].iloc[0]
     assert own.value == analysed(result).both["risk"].value
@@ -320,7 +320,7 @@ def test_a_ratio_that_is_hardly_known_stays_in_the_figure(measured: AddedValue):
     ratio = analysed(measured).both["risk"].model_copy(update={"value": 2e3, "low": 1e-9, "high": 1e12})
     wide = analysed(measured).model_copy(update={"both": {"risk": ratio}})
     assert forest("vit", wide).axes
-    assert of_ratio(ratio) == "> 999 [0.00, > 999]"
+    assert hazard_ratio_in_words(ratio) == "> 999 [0.00, > 999]"
 
 
 def test_a_study_without_survival_has_no_such_key_and_reads_no_covariates(folder: Path, tmp_path: Path):

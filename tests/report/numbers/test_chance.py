@@ -16,7 +16,7 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run
 from mri_vit.report.schema.parts import ChanceTest, WithinSites
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 NO_NULLS, NO_SEEDS = (pd.DataFrame(columns=pd.Index(columns)) for columns in (NULL_COLUMNS, SEED_COLUMNS))

@@ -19,16 +19,15 @@ from made.run import add_comparators, make_run, write_cost
 from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, within_fold
-from mri_vit.report.numbers import comparators
+from mri_vit.report import verdicts as beside_own
+from mri_vit.report.numbers import results
 from mri_vit.report.pages import report_files, terminal
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.reading import tables
+from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Result
+from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
-from mri_vit.report.verdicts import models as beside_own
-from mri_vit.report.verdicts.models import Verdict
+from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import checklists, model_verdicts, networks, notation
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
@@ -40,7 +39,7 @@ pytestmark = pytest.mark.long(13)
 FOLDS = 3
 COMPARATORS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
     "resnet10": (6.0, 'model = {architecture = "resnet10", channels = ["t1ce"]}'),
-    "slow": (0.8, "train = {rate = 0.0001, epochs = 100}"),  # 100 is the study's own
+    "slow": (0.8, "train = {learning_rate = 0.0001, epochs = 100}"),  # 100 is the study's own
     "blind": (-2.0, 'model = {architecture = "swin_vit"}\npretrain = {method = "none"}'),
 }
 PRETRAINED = '[pretrain]\nmethod = "mae"\npatients = "all"\nepochs = 30\n'
@@ -140,7 +139,7 @@ def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat
 
 def test_costs_of_every_repeat_count(tmp_path):
     found = run_folder.read_run(contest(tmp_path / "twice", repeats=2))
-    told = comparators.measure(found, {}, ["vit", "slow"])
+    told = results.contender_figures(found, {}, ["vit", "slow"])
     assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 
 
@@ -152,10 +151,10 @@ def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
 
 def test_a_damaged_cost_is_named(tmp_path):
     write_cost(tmp_path, "vit", 0, 1, parameters=1)
-    assert tables.costs({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
+    assert run_files.costs({"vit": tmp_path}, [(0, 0), (0, 1)])[["repeat", "fold", "parameters"]].values.tolist() == [[0, 1, 1]]
     (tmp_path / "fold-2" / "cost.json").write_text("{")
     with pytest.raises(IntegrityError, match=re.escape(str(tmp_path / "fold-2" / "cost.json"))):
-        tables.costs({"vit": tmp_path}, [(0, 1)])
+        run_files.costs({"vit": tmp_path}, [(0, 1)])
 
 
 def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
@@ -188,7 +187,7 @@ def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_s
         "without a block"
     )
     assert networks.changes_in_words(study, by_name["resnet10"]) == ""
-    assert networks.changes_in_words(study, by_name["slow"]) == "train.rate 0.0001 (not 0.0003)"
+    assert networks.changes_in_words(study, by_name["slow"]) == "train.learning_rate 0.0001 (not 0.0003)"
     assert networks.changes_in_words(study, by_name["blind"]) == ""  # how its weights begin is told by its beginning
     assert [bool(networks.weights_origin(study.of(comparator))) for comparator in study.comparators] == [False, True, False]
     assert "test patients too, 30 epochs" in networks.weights_origin(study)
@@ -205,9 +204,7 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     fused = run.predictions[run.predictions.model == "vit"].assign(model=recipe.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = [
-        networks.described_contender(one, study, both.recipes) for one in comparators.measure(both, {}, ["vit", recipe.FUSED])
-    ]
+    told = [networks.contender(one, study, both.recipes) for one in results.contender_figures(both, {}, ["vit", recipe.FUSED])]
     assert (told[1].architecture, told[1].parameters) == (networks.FUSION, None)
     metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
     assert f"{recipe.FUSED}: {networks.FUSION}." in " ".join(networks.comparator_sentences(metrics, Facts()))
@@ -363,7 +360,7 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
     assert order[0] == "vit"
     scores = [contender["mean_score"] for contender in metrics["contenders"][1:]]
     assert scores == sorted(scores, reverse=True)
-    assert metrics["shown"] == order[: comparators.MOST_SHOWN]
+    assert metrics["shown"] == order[: results.MOST_SHOWN]
     assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
     curves = {path.stem.removeprefix("roc_mgmt_") for path in (many / "figures").glob("roc_mgmt_*.svg")}
     assert curves == {*metrics["shown"], "clinical"}
@@ -427,7 +424,7 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
         in part
     )
     assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
-    assert "train.rate 0.0001 (not 0.0003)" in part
+    assert "train.learning_rate 0.0001 (not 0.0003)" in part
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):

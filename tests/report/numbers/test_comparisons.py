@@ -14,7 +14,7 @@ from mri_vit.metrics import calibration, intervals, ipcw
 from mri_vit.report.numbers import comparisons
 from mri_vit.report.numbers.judged import averaged, flags, floats
 from mri_vit.report.schema.parts import Difference, Pair
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

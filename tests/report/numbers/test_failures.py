@@ -15,7 +15,7 @@ from mri_vit.report.numbers import patients
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.patients import Association, Failures, Patient
-from mri_vit.report.words import patients as words
+from mri_vit.report.words import run_facts
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_planted_finding_is_told_by_fishers_test():
     (test,) = found["mgmt"].associations
     assert (test.trait, test.of_worst, test.of_others, test.apart) == ("finding", 0.8, 0.02, True)
     assert test.p == pytest.approx(fisher_exact([[8, 1], [2, 49]])[1])
-    said = words.failures_sentence(found["mgmt"], "better")
+    said = run_facts.failures_sentence(found["mgmt"], "better")
     assert (
         "The 10 worst differ from the other 50 in findings of quality control (8 of 10 against 1 of 50, adjusted p < 0.001)"
         in said
@@ -119,11 +119,11 @@ def test_traits_that_go_with_nothing_are_told_apart_in_one_cohort_of_twenty_at_m
 def test_the_sentence_claims_nothing_where_nothing_is_told_apart():
     tests = [{"trait": "finding", "worst": 10, "others": 72, "of_worst": 0.1, "of_others": 0.0, "p_adjusted": 0.24}]
     found = part(Failures, {"patients": [f"p{n}" for n in range(10)], "ranked": 82, "associations": tests})
-    said = words.failures_sentence(found, "better")
+    said = run_facts.failures_sentence(found, "better")
     assert said.startswith("There is no evidence that the 10 worst differ from the other 72")
     assert "findings of quality control (1 of 10 against 0 of 72, adjusted p = 0.24)" in said
-    assert words.failures_sentence(found, "chance").startswith("There is no evidence that the model beats chance")
-    assert "no quality finding, site or volume" in words.failures_sentence(
+    assert run_facts.failures_sentence(found, "chance").startswith("There is no evidence that the model beats chance")
+    assert "no quality finding, site or volume" in run_facts.failures_sentence(
         found.model_copy(update={"associations": ()}), "better"
     )
 
@@ -133,7 +133,7 @@ def test_a_volume_that_few_have_says_in_how_many(run):
         Association, {"trait": "tumour_share", "worst": 3, "others": 20, "of_worst": 0.05, "of_others": 0.04, "p_adjusted": 1.0}
     )
     found = part(Failures, {"patients": list("abcdefghij"), "ranked": 82}).model_copy(update={"associations": (test,)})
-    assert "median 0.050 against 0.040, known in 3 and 20" in words.failures_sentence(found, "better")
+    assert "median 0.050 against 0.040, known in 3 and 20" in run_facts.failures_sentence(found, "better")
 
 
 def test_no_finding_in_anybody_is_no_comparison(people):

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mri_vit.errors import IntegrityError
-from mri_vit.report.numbers.comparators import FALL, Trainings, is_flat, trainings
-from mri_vit.report.reading import tables
+from mri_vit.report.numbers.results import FALL, Trainings, is_flat, trainings
+from mri_vit.report.reading import run_files
 from mri_vit.run import files
 
 EPOCHS = np.arange(1.0, 101.0)
@@ -61,12 +61,12 @@ def test_every_fold_and_seed_of_a_model_counts_and_what_nobody_wrote_is_not_know
     write(tmp_path / "fold-2", settled)
     write(tmp_path / "rivals" / "cnn" / "fold-2", falling)
     homes = {"vit": tmp_path, "cnn": tmp_path / "rivals" / "cnn", "old": tmp_path / "rivals" / "old"}
-    found = tables.histories(homes, {"vit": 2, "cnn": 1, "old": 1}, [(0, 0), (0, 1)])
-    assert list(found) == tables.HISTORY_COLUMNS
+    found = run_files.histories(homes, {"vit": 2, "cnn": 1, "old": 1}, [(0, 0), (0, 1)])
+    assert list(found) == run_files.HISTORY_COLUMNS
     assert trainings(found, "vit") == Trainings(3, 2)
     assert trainings(found, "cnn") == Trainings(1, 0)
     assert trainings(found, "old") == Trainings(None, None)
-    assert trainings(tables.histories({}, {}, []), "vit") == Trainings(None, None)
+    assert trainings(run_files.histories({}, {}, []), "vit") == Trainings(None, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"epoch,loss\n1,2\n", b"epoch,tune\n1,many\n", b"\xff\xfe\x00"])
@@ -74,4 +74,4 @@ def test_a_damaged_history_is_named(tmp_path: Path, content: bytes):
     (tmp_path / "fold-1").mkdir()
     (tmp_path / "fold-1" / files.HISTORY).write_bytes(content)
     with pytest.raises(IntegrityError, match=r"fold-1/history\.csv"):
-        tables.histories({"vit": tmp_path}, {"vit": 1}, [(0, 0)])
+        run_files.histories({"vit": tmp_path}, {"vit": 1}, [(0, 0)])

@@ -11,7 +11,8 @@ import pytest
 from made.maps import write_maps, write_scores
 from made.run import ODD_IDS, TWO_VISITS, make_run
 
-from mri_vit.report.numbers import everything, patients
+from mri_vit.report import assembly
+from mri_vit.report.numbers import patients
 from mri_vit.report.numbers.judged import known_rows
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
@@ -69,7 +70,7 @@ def test_an_error_is_the_share_of_the_pairs_of_the_fold_that_are_ranked_the_wron
 @pytest.mark.parametrize("name", ["mgmt", "pten", "os"])
 def test_errors_weighted_by_their_pairs_add_up_to_what_the_judged_figure_lacks(run, people, name):
     one = replace(run, predictions=run.predictions.loc[run.predictions.repeat == 0])
-    judged = everything.measure(one).metrics.endpoints[name].models["vit"].judged.value
+    judged = assembly.metrics(one).endpoints[name].models["vit"].judged.value
     found = [patient.endpoints[name] for patient in patients.measure(one, {one.name: "vit" for one in run.study.endpoints})]
     pairs = [result.pairs for result in found if result.pairs]
     assert np.average([result.error for result in found if result.pairs], weights=pairs) == pytest.approx(1 - judged)
@@ -112,7 +113,7 @@ def test_findings_maps_and_tumour_belong_to_the_patient_whose_visit_it_is(people
 
 def test_a_table_without_a_candidate_has_no_patients(run):
     controls = replace(run, predictions=run.predictions.loc[run.predictions.model == "clinical"])
-    assert everything.measure(controls).metrics.patients == ()
+    assert assembly.metrics(controls).patients == ()
 
 
 def test_each_endpoint_has_the_scores_of_its_own_first_model(tmp_path):
@@ -121,7 +122,7 @@ def test_each_endpoint_has_the_scores_of_its_own_first_model(tmp_path):
     apart = table.loc[
         ~((table.model == "alpha") & (table.endpoint == "os")) & ~((table.model == "beta") & (table.endpoint != "os"))
     ]
-    found = everything.measure(replace(run, predictions=apart)).metrics
+    found = assembly.metrics(replace(run, predictions=apart))
     for one in found.patients:
         for name, model in (("mgmt", "alpha"), ("os", "beta")):
             own = apart.loc[(apart.model == model) & (apart.endpoint == name) & (apart.patient == one.patient)]

@@ -15,12 +15,12 @@ from lifelines.utils import median_survival_times
 from made.run import FOLDS, make_run
 
 from mri_vit.report import assembly
-from mri_vit.report.numbers import table1
+from mri_vit.report.numbers import characteristics
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.endpoints import SurvivalEndpoint
 from mri_vit.report.schema.patients import Cell, Row, Table1
-from mri_vit.report.schema.survival import SurvivalEndpoint
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def run(tmp_path_factory) -> Run:
 
 @pytest.fixture(scope="module")
 def found(run) -> Table1:
-    return table1.measure(run)
+    return characteristics.table1(run)
 
 
 def row(table: Table1, column: str, kind: str) -> Row:
@@ -109,7 +109,7 @@ def test_the_endpoint_holds_the_follow_up_and_who_is_at_risk(run):
 def test_rare_words_stand_together(run):
     scanners = [f"scanner {place % 11}" for place in range(len(run.cohort))]
     study = run.study.model_copy(update={"report": run.study.report.model_copy(update={"subgroups": ("scanner",)})})
-    found = row(table1.measure(replace(run, cohort=run.cohort.assign(scanner=scanners), study=study)), "scanner", "words")
+    found = row(characteristics.table1(replace(run, cohort=run.cohort.assign(scanner=scanners), study=study)), "scanner", "words")
     assert (len(found.levels), found.levels[-1], found.lumped) == (8, "other levels", 4)
     assert all(sum(here.counts) == here.known for here in found.cells)
 
@@ -119,12 +119,12 @@ def test_left_out_sites_name_their_columns(run):
     sites = sorted(run.cohort.site[run.cohort.site != ""].unique())
     homes = run.predictions.patient.map(dict(zip(run.cohort.patient, run.cohort.site, strict=True)))
     apart = replace(run, study=study, predictions=run.predictions.assign(fold=homes.map(sites.index)))
-    assert [split.name for split in table1.measure(apart).splits] == ["all", *sites, "not predicted"]
+    assert [split.name for split in characteristics.table1(apart).splits] == ["all", *sites, "not predicted"]
 
 
 def test_an_outcome_is_no_characteristic_and_an_endpoint_only_a_label(run):
     table = run.cohort.assign(death_date="2020", progression_days="7")
-    columns = [(row.column, row.kind) for row in table1.measure(replace(run, cohort=table)).rows]
+    columns = [(row.column, row.kind) for row in characteristics.table1(replace(run, cohort=table)).rows]
     assert columns == [(name, kind) for name, kind in columns if name not in ("death_date", "progression_days", "t1")]
     assert ("mgmt", "label") in columns
     assert ("mgmt", "words") not in columns
@@ -140,7 +140,7 @@ def evaluated(tmp_path_factory) -> tuple[Run, Run]:
 
 def test_an_evaluation_stands_beside_the_cohort_that_its_models_come_from(evaluated):
     inside, outside = evaluated
-    found, before = table1.measure(outside), table1.measure(inside)
+    found, before = characteristics.table1(outside), characteristics.table1(inside)
     assert [split.kind for split in found.splits] == ["all", "excluded", "development"]
     assert cell(found, "age", "number", "development").median == cell(before, "age", "number", "all").median
     own, others = people(outside).age.astype(float), people(inside).age.astype(float)
@@ -158,7 +158,7 @@ def test_a_characteristic_that_the_other_cohort_lacks_is_known_in_nobody_there(e
             "endpoints": (*outside.study.endpoints, Endpoint(name="atrx", kind="binary")),
         }
     )
-    found = table1.measure(replace(outside, study=study, cohort=outside.cohort.assign(grade="4", atrx="1")))
+    found = characteristics.table1(replace(outside, study=study, cohort=outside.cohort.assign(grade="4", atrx="1")))
     assert cell(found, "grade", "words", "development").known == 0
     assert (cell(found, "atrx", "label", "development").known, cell(found, "atrx", "label", "all").counts) == (0, (40,))
 
@@ -166,7 +166,7 @@ def test_a_characteristic_that_the_other_cohort_lacks_is_known_in_nobody_there(e
 def test_an_age_that_cannot_be_is_no_part_of_the_mean(run):
     def measured(age: str) -> Cell:
         cells = ["35" if i == 1 else age if i == 0 else old for i, old in enumerate(run.cohort.age)]
-        return cell(table1.measure(replace(run, cohort=run.cohort.assign(age=cells))), "age", "number", "all")
+        return cell(characteristics.table1(replace(run, cohort=run.cohort.assign(age=cells))), "age", "number", "all")
 
     assert measured("999") == measured("-1") == measured("")
     assert measured("36") != measured("")

@@ -19,7 +19,7 @@ from mri_vit.report import assembly
 from mri_vit.report.pages import front_page, report_files
 from mri_vit.report.reading import run as reading
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import patients
+from mri_vit.report.words import run_facts
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +83,9 @@ def test_the_worst_are_folded_and_what_they_have_in_common_is_not(made):
 def test_table_1_on_the_page_is_that_of_the_numbers(made):
     home, metrics = made
     text = seen(home)
-    for head, n in patients.table1_heads(metrics.table1, metrics.design):
+    for head, n in run_facts.table1_heads(metrics.table1, metrics.design):
         assert f"{head} n = {n}" in text
-    for line in patients.table1_lines(metrics.table1):
+    for line in run_facts.table1_lines(metrics.table1):
         row = " ".join(filter(None, [f"… {line.head}" if line.below else line.head, *line.cells, line.difference]))
         assert row.replace(" %", "\N{NO-BREAK SPACE}%").replace("\N{NO-BREAK SPACE}", " ") in text.replace(
             "\N{NO-BREAK SPACE}", " "
@@ -105,6 +105,6 @@ def test_table_1_is_a_file_with_every_cell(made):
 
 def test_no_p_is_told_between_folds_and_why(made):
     _, metrics = made
-    said = patients.table1_caption(metrics.table1)
+    said = run_facts.table1_caption(metrics.table1)
     assert "There is no p" in said
     assert "Austin 2009" in said

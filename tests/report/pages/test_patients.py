@@ -40,17 +40,15 @@ from mri_vit.model.network import Network
 from mri_vit.report import assembly
 from mri_vit.report.pages import patient_drawings, patient_pages
 from mri_vit.report.pages.patient_pages import Visit
-from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
-from mri_vit.report.reading.maps import Map
+from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult, PatientMaps
+from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.words import map_sentences, notation
-from mri_vit.report.words import patients as patient_result
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, PatientMaps
+from mri_vit.report.words import map_sentences, notation, run_facts
 from mri_vit.settings import schema
-from mri_vit.settings.endpoint import DEFAULT_ENDPOINTS
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 from mri_vit.settings.sections import Grid
 
 pytestmark = pytest.mark.long(70)
@@ -143,7 +141,7 @@ def addresses(run: Path, report: tuple[Run, Metrics], scanned: Path) -> dict[str
 
 
 def maps(run: Path) -> list[Map]:
-    return list(run_maps.maps(run / "maps", made_maps.SETTINGS, [])[0])
+    return list(run_files.maps(run / "maps", made_maps.SETTINGS, [])[0])
 
 
 def told(found: list[Map]) -> list[PatientMaps]:
@@ -437,8 +435,8 @@ def test_a_page_says_what_was_predicted_and_what_was_true(run, report, addresses
     person, page = report[1].patients[2], (run / "report" / "patients" / "p3.html").read_text()
     for name, result in person.endpoints.items():
         assert f"<td>{notation.number(result.score)}</td>" in page
-        assert f"<td>{patient_result.label_in_words(result, name == 'mgmt')}</td>" in page
-        assert patient_result.error_in_words(result) in page
+        assert f"<td>{run_facts.label_in_words(result, name == 'mgmt')}</td>" in page
+        assert run_facts.error_in_words(result) in page
     assert page.count("<polyline") == 2  # the patient's and the cohort's survival
     assert 'src="p3.webp"' in page
 
@@ -616,6 +614,6 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     withheld = [
         Map("p00", tmp_path / name, json.loads((tmp_path / name / "map.json").read_text())) for name in ("map", "withheld")
     ]
-    present = run_maps.maps(tmp_path, tiny.explain.of_maps, [])[0]
+    present = run_files.maps(tmp_path, tiny.explain.of_maps, [])[0]
     assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
     assert [patient_drawings.drawable(found, "t1ce") for found in withheld] == [True, False]

@@ -27,23 +27,21 @@ from mri_vit.data import predictions
 from mri_vit.data.cohort import visit_id
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import METHODS
-from mri_vit.report import assembly
+from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import map_figures
 from mri_vit.report.figures import map_figures as figures
 from mri_vit.report.numbers import maps
 from mri_vit.report.pages import report_files, terminal
-from mri_vit.report.reading import maps as run_maps
 from mri_vit.report.reading import run as run_folder
+from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.maps import EndpointMaps, MapEvaluation, MapResult
+from mri_vit.report.schema.metrics import Nothing
 from mri_vit.report.schema.parts import Kind, Mean
-from mri_vit.report.schema.run import Nothing
-from mri_vit.report.verdicts import maps as map_verdict
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import escape
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 from mri_vit.settings.sections import Explain
 
 ENDPOINTS = ("mgmt", "pten")
@@ -225,8 +223,8 @@ def test_no_finding_without_a_prediction_even_where_the_map_lies_on_the_tumour(s
         assert "no finding: the prediction shows no evidence of beating chance" in found["verdict"]
         assert "not where PTEN alteration is visible" in found["verdict"]
         assert "tumour" not in found["verdict"]
-    assert map_verdict.best(EndpointMaps.model_validate(pten)) is None
-    assert map_verdict.best(EndpointMaps.model_validate(scored["endpoints"]["mgmt"])) == "gradient_attention"
+    assert verdicts.best_method(EndpointMaps.model_validate(pten)) is None
+    assert verdicts.best_method(EndpointMaps.model_validate(scored["endpoints"]["mgmt"])) == "gradient_attention"
 
 
 def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumour():
@@ -240,8 +238,8 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
         curves={},
         agreement=(),
     )
-    assert map_verdict.best(found) == "rollout"
-    assert map_verdict.best(found.model_copy(update={"taught": True})) == "gradient_attention"
+    assert verdicts.best_method(found) == "rollout"
+    assert verdicts.best_method(found.model_copy(update={"taught": True})) == "gradient_attention"
 
 
 @pytest.mark.parametrize(
@@ -273,13 +271,13 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
     ],
 )
 def test_the_verdict_follows_its_rules(changes, kind, words):
-    found = map_verdict.of_method(result(**changes), "better")
+    found = verdicts.map_answers(result(**changes), "better")
     assert found.kind == kind
     assert words in map_sentences.map_verdict_sentence(result(**changes), found, "mgmt", "better", False)
 
 
 def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught():
-    found = map_verdict.of_method(result(), "better")
+    found = verdicts.map_answers(result(), "better")
     said, taught = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
     assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
     assert taught == f"{said}; the network was trained with tumour masks"
@@ -290,7 +288,7 @@ def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught
     [("chance", "no evidence of beating chance"), ("worse", "is worse than chance"), ("undefined", "cannot be judged")],
 )
 def test_why_there_is_no_finding_is_said(predicted, words):
-    found = map_verdict.of_method(result(), predicted)
+    found = verdicts.map_answers(result(), predicted)
     sentence = map_sentences.map_verdict_sentence(result(), found, "os", predicted, False)
     assert found.kind == "none"
     assert words in sentence
@@ -300,7 +298,7 @@ def test_why_there_is_no_finding_is_said(predicted, words):
 
 def test_every_threshold_of_a_verdict_stands_in_the_rules():
     told = " ".join(map_sentences.map_rules())
-    for number in (map_verdict.ALIKE, map_verdict.FEWEST):
+    for number in (verdicts.ALIKE, verdicts.FEWEST_SCORED):
         assert str(number) in told
 
 
@@ -419,14 +417,14 @@ def test_what_other_settings_or_an_earlier_version_made_is_counted_and_never_put
         changed(Path(f"{folder / 'old'}{ending}"), schema=1)
         changed(Path(f"{folder / 'other'}{ending}"), settings=other)
     next((tmp_path / "maps" / "bare").glob("*.png")).unlink()
-    shown, old_maps = run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, names)
-    scores, old_scores = run_maps.scores(tmp_path / "scores", made_maps.SETTINGS, names)
+    shown, old_maps = run_files.maps(tmp_path / "maps", made_maps.SETTINGS, names)
+    scores, old_scores = run_files.scores(tmp_path / "scores", made_maps.SETTINGS, names)
     assert [one.patient for one in shown] == ["new"]
     assert [one["patient"] for one in scores] == ["new", "bare"]
     assert (old_maps, old_scores) == (3, 2)
-    groups, old_groups = run_maps.groups(tmp_path / "mean_maps", made_maps.SETTINGS)
+    groups, old_groups = run_files.groups(tmp_path / "mean_maps", made_maps.SETTINGS)
     assert ([one["method"] for one, _ in groups], old_groups) == (["gradient_attention"], 0)
-    assert run_maps.groups(tmp_path / "mean_maps", other) == ((), 2)
+    assert run_files.groups(tmp_path / "mean_maps", other) == ((), 2)
     stale = {"stale": {"maps": old_maps, "scores": old_scores, "mean maps": 0}}
     assert str(map_sentences.to_make_again(filled(stale))).startswith(
         "3 maps and 2 scores were made with other settings or an older version"
@@ -441,7 +439,7 @@ def test_what_other_settings_or_an_earlier_version_made_is_counted_and_never_put
 def test_maps_and_scores_come_in_the_order_of_the_cohort_table(tmp_path):
     names = ["P3", "a_b_P1", "P2"]
     write_maps(tmp_path, names, ["mgmt"])
-    assert [one.patient for one in run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, names)[0]] == names
+    assert [one.patient for one in run_files.maps(tmp_path / "maps", made_maps.SETTINGS, names)[0]] == names
     folder = make_run(tmp_path / "run", patients=30, models=("vit",))
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False)
     people[::-1].to_csv(folder / "cohort.csv", index=False)
@@ -456,7 +454,7 @@ def test_a_damaged_file_is_named(tmp_path, content):
     write_maps(tmp_path, ["P1"], ["mgmt"])
     (tmp_path / "maps" / "P1" / "map.json").write_text(content)
     with pytest.raises(IntegrityError, match=r"P1.map\.json"):
-        run_maps.maps(tmp_path / "maps", made_maps.SETTINGS, [])
+        run_files.maps(tmp_path / "maps", made_maps.SETTINGS, [])
 
 
 def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):

@@ -26,17 +26,17 @@ from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
-from mri_vit.report.numbers import chance, everything, site_probe, subgroups
+from mri_vit.report import verdicts as verdict
+from mri_vit.report.numbers import chance, characteristics, results, sites
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.endpoints import BinaryResult
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
-from mri_vit.report.verdicts import models as verdict
 from mri_vit.report.words import caveats, model_verdicts
 from mri_vit.settings import recipe
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 pytestmark = pytest.mark.long(24)
 
@@ -415,7 +415,7 @@ def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
 
 def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
     planted = {"mgmt": "better", "pten": "better", "os": "chance"}
-    asked = run.study.report.model_copy(update={"planted": planted})
+    asked = run.study.report.model_copy(update={"expected_verdicts": planted})
     found = measure(replace(run, study=run.study.model_copy(update={"report": asked})))["planted"]
     assert {name: one["as_expected"] for name, one in found.items()} == {"mgmt": True, "pten": False, "os": False}
 
@@ -470,7 +470,7 @@ def test_a_subgroup_with_few_of_the_rarer_class_carries_a_warning(metrics):
     assert {row["small"] for row in rows} == {True, False}
     for row in rows:
         rarer = row["events"] if "events" in row else min(row["positive"], row["n"] - row["positive"])
-        assert row["small"] == (rarer < subgroups.FEWEST_EVENTS) == (row["warning"] is not None)
+        assert row["small"] == (rarer < characteristics.FEWEST_EVENTS) == (row["warning"] is not None)
         assert row["warning"] is None or f"{rarer} " in row["warning"]
 
 
@@ -488,7 +488,7 @@ def test_a_subgroup_with_few_of_the_rarer_class_carries_a_warning(metrics):
     ],
 )
 def test_levels_are_halves_of_numbers_or_frequent_words(name, cells, expected):
-    assert subgroups.levels(pd.Series(cells, name=name)).tolist() == expected
+    assert characteristics.levels(pd.Series(cells, name=name)).tolist() == expected
 
 
 # --- site probe ------------------------------------------------------------------------------------------------------------
@@ -503,10 +503,7 @@ def probe_table(predicted) -> pd.DataFrame:
 
 
 def probed(table: pd.DataFrame) -> dict:
-    found = site_probe.measure(table, seed=0)
-    assert found is not None
-    judged = assembly.site_probes(found)
-    return judged.model_dump()["models"]["vit"]
+    return assembly.site_probes(sites.probe_figures(table, seed=0)).model_dump()["models"]["vit"]
 
 
 def test_a_probe_that_tells_the_site_is_a_warning():
@@ -529,11 +526,11 @@ def test_a_probe_that_always_names_the_largest_site_is_at_chance_whatever_its_si
 def test_repeats_of_the_probe_count_a_patient_once():
     once = probe_table(lambda site: np.roll(site, 20))
     both = pd.concat([once, once.assign(repeat=1, fold=0)])
-    assert site_probe.measure(both, seed=0) == site_probe.measure(once, seed=0)
+    assert sites.probe_figures(both, seed=0) == sites.probe_figures(once, seed=0)
 
 
 def test_one_site_has_nothing_to_tell():
-    assert site_probe.measure(probe_table(lambda site: site).query("site == 'A'"), seed=0) is None
+    assert sites.probe_figures(probe_table(lambda site: site).query("site == 'A'"), seed=0) == {}
 
 
 # --- the whole -------------------------------------------------------------------------------------------------------------
@@ -607,7 +604,7 @@ def test_every_model_that_is_no_control_is_a_candidate():
 def test_an_upper_reference_is_neither_judged_nor_a_bar():
     assert not recipe.is_candidate("radiomics")
     assert [name for name in recipe.NO_CANDIDATES if recipe.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
-    assert everything._kind("radiomics") not in ("candidate", "control")
+    assert results.family("radiomics") not in ("candidate", "control")
 
 
 def test_with_an_upper_reference_nobody_elses_result_or_verdict_changes(tmp_path):

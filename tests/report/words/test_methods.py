@@ -13,13 +13,12 @@ from markdown_it import MarkdownIt
 
 from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
 from mri_vit.model.encoder import Encoder
-from mri_vit.prepare import alignment, bias, outliers, register
-from mri_vit.report.numbers import site_probe
+from mri_vit.prepare import alignment, bias, register
+from mri_vit.report.numbers import sites
 from mri_vit.report.numbers.survival import TAU_DAYS
-from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
+from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
-from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalResult
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, Model, Train
@@ -177,32 +176,32 @@ def test_every_figure_of_the_metrics_is_told(text):
 @pytest.mark.parametrize(
     ("change", "told"),
     [
-        ({"rate": 7e-4}, "to 0.0007 over"),
+        ({"learning_rate": 7e-4}, "to 0.0007 over"),
         ({"patience": 13}, "after 13 such evaluations"),
-        ({"tune_fraction": 0.35}, "35% of the other patients"),
+        ({"val_fraction": 0.35}, "35% of the other patients"),
         ({"betas": (0.85, 0.97)}, "β 0.85 and 0.97"),
         ({"weight_decay": 0.31}, "weight decay 0.31"),
-        ({"batch": 23}, "batches of 23 patients"),
+        ({"batch_size": 23}, "batches of 23 patients"),
         ({"epochs": 77}, "at most 77 epochs"),
         ({"seeds": 3}, "In each fold 3 networks were trained on the same patients, which differ in their seed alone"),
-        ({"tune_every": 4}, "After every 4 epochs"),
+        ({"val_every": 4}, "After every 4 epochs"),
         ({"token_budget": 99}, "up to 99 tokens"),
         ({"leave_out": "site"}, "each value of site is a test fold"),
         ({"layer_decay": 0.65}, "0.65 times the learning rate of the block behind"),
-        ({"embedding_rate": 0.23}, "patch embedding was trained with 0.23 times"),
-        ({"frozen": 0.15}, "In the first 15% of the steps only the heads"),
+        ({"embedding_lr_factor": 0.23}, "patch embedding was trained with 0.23 times"),
+        ({"freeze_fraction": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
-        ({"move_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
-        ({"guide_share": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
-        ({"guide_attention": 0.7}, "supervised with the tumour's patches"),
-        ({"guide_labels": 5.0}, "predicted the labels (weight 5)"),
+        ({"translation_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
+        ({"mask_supervision_fraction": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
+        ({"mask_supervision_attention": 0.7}, "supervised with the tumour's patches"),
+        ({"mask_supervision_patch_labels": 5.0}, "predicted the labels (weight 5)"),
         (
-            {"guide_encoded": 2.5},
+            {"mask_supervision_token_labels": 2.5},
             "a linear head on the mean of the tumour's tokens before the last block predicted the labels (weight 2.5)",
         ),
-        ({"guide_tokens": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
+        ({"tumour_tokens_first": True, "token_budget": 99}, "were drawn at random, those that hold tumour first."),
     ],
 )
 def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
@@ -234,7 +233,7 @@ def test_a_setting_of_the_network_is_told(change, told, text):
 
 
 def test_a_step_that_was_switched_off_is_not_claimed(text):
-    off = settings(prepare=Prepare(brain="none", bias=False), mirror=False, intensity=0, class_weights=False)
+    off = settings(prepare=Prepare(brain="none", bias=False), flip_lr=False, intensity_jitter=0, class_weights=False)
     without = written(made_up(settings=off))
     for words in ("N4", "mirrored", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
         assert words in text
@@ -244,9 +243,9 @@ def test_a_step_that_was_switched_off_is_not_claimed(text):
 def test_what_a_mirrored_patient_did_not_teach_is_told(text):
     told = "Patients were mirrored left to right with probability one half"
     assert f"{told}." in text
-    sided = written(made_up(settings=settings(sided=["mgmt", "tertp"])))
+    sided = written(made_up(settings=settings(laterality_endpoints=["mgmt", "tertp"])))
     assert f"{told}, and did not train mgmt and tertp, which may depend on the side" in sided
-    assert "mirrored" not in written(made_up(settings=settings(sided=["mgmt"], mirror=False)))
+    assert "mirrored" not in written(made_up(settings=settings(laterality_endpoints=["mgmt"], flip_lr=False)))
 
 
 def test_the_preparation_tells_the_constants_of_its_steps(text):
@@ -257,10 +256,10 @@ def test_the_preparation_tells_the_constants_of_its_steps(text):
         f"{alignment.TAIL_PERCENT:g} % at each",
     ]
     shown += [
-        f"±{alignment.LIMIT:g} standard",
+        f"±{alignment.Z_LIMIT:g} standard",
         f"{bias.LEVELS} levels of up to {bias.ITERATIONS} iterations",
-        f"more than {outliers.CORE:g} robust standard deviations",
-        f"less than {alignment.OVERLAP:.0%} of the brain",
+        f"more than {bias.OUTLIER_SD:g} robust standard deviations",
+        f"less than {alignment.MIN_OVERLAP:.0%} of the brain",
     ]
     assert [words for words in shown if words not in told] == []
 
@@ -345,7 +344,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
         (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
         (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),
-        (site_probe.PERMUTATIONS, "{} permutations of the sites within the folds"),
+        (sites.PERMUTATIONS, "{} permutations of the sites within the folds"),
         (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
     )
     metrics = made_up()
@@ -486,13 +485,13 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
     )
     asked = Train(
         layer_decay=0.7,
-        embedding_rate=0.2,
-        frozen=0.1,
+        embedding_lr_factor=0.2,
+        freeze_fraction=0.1,
         ema=0.9,
         mixup=0.2,
         modality_dropout=0.1,
-        guide_attention=1.0,
-        move_mm=1.0,
+        mask_supervision_attention=1.0,
+        translation_mm=1.0,
     )
     everything += "".join([*protocol.optional_settings(asked), *protocol.mask_supervision(asked)])
     everything += "".join(
@@ -504,7 +503,9 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
 
 def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
     assert map_sentences.supervision_note(filled(made_up(settings=settings()))) == ""
-    assert "only that supervision" in map_sentences.supervision_note(filled(made_up(settings=settings(guide_attention=1.0))))
+    assert "only that supervision" in map_sentences.supervision_note(
+        filled(made_up(settings=settings(mask_supervision_attention=1.0)))
+    )
 
 
 def test_an_unknown_citation_is_an_error():

@@ -14,8 +14,7 @@ from mri_vit.data import cohort, tokens
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.model import network
 from mri_vit.run.files import fold_folder
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Study
 from mri_vit.train.supervised import untrained
 
 REPRODUCTIONS = Path(__file__).parents[3] / "pipelines" / "reproductions"

@@ -18,8 +18,7 @@ from mri_vit.model import network
 from mri_vit.model.encoder import Block, Encoder
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model
 from mri_vit.settings.sections import Grid
 
 SIDE = 4

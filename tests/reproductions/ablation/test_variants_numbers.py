@@ -16,9 +16,8 @@ from torch import nn
 from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 from mri_vit.model.network import encoder
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import CHANNELS, Model, Study, Train
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Grid
 
 N, FOLDS = 90, 3

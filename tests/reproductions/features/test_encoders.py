@@ -38,7 +38,7 @@ COMPARATORS = (
 )
 RESNET = {"architecture": "resnet10"}
 
-COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch=4, rate=1e-12)  # its weights stay where they began
+COMPARATOR_THAT_STAYS = Pretrain(method="mae", epochs=1, batch_size=4, learning_rate=1e-12)  # its weights stay where they began
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_encoders_of_every_number_of_scans_begin_with_the_same_weights(study, pe
 
 @pytest.mark.parametrize(("batch", "epochs"), [(4, 10), (20, 60), (50, 7)])
 def test_every_number_of_scans_is_learned_from_in_as_many_steps(study, batch, epochs):
-    of = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"batch": batch, "epochs": epochs})})
+    of = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"batch_size": batch, "epochs": epochs})})
     wanted = epochs * math.ceil(100 / batch)
     for some in (12, 25, 50, 100):
         each = math.ceil(some / min(batch, some))

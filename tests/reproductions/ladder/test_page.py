@@ -15,8 +15,7 @@ from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.within_fold import inflation, p_above_chance, within_fold_auc, within_fold_comparison
 from mri_vit.predictors.regressions import Tabular
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS
+from mri_vit.settings.schema import CHANNELS, Endpoint
 
 NAMES = {ladder_page.MLP: "MLP <of numbers>", "resnet10": "CNN", "vit": "ViT"}
 FOLDS = 3

@@ -14,7 +14,7 @@ from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import BadNumbers, IntegrityError
 from mri_vit.metrics.discrimination import auc
 from mri_vit.predictors.regressions import Tabular
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")

@@ -9,9 +9,8 @@ import pytest
 from reproductions.ladder import __main__ as ladder
 
 from mri_vit.errors import UsageError
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 REPRODUCTIONS = Path(__file__).parents[3] / "pipelines" / "reproductions"
 

@@ -20,7 +20,7 @@ def test_at_every_size_each_contender_makes_as_many_steps_and_is_evaluated_as_of
             *((study.of(a), whole.of(b)) for a, b in zip(study.comparators, whole.comparators, strict=True)),
         ]:
             assert mine.train.epochs * size == theirs.train.epochs * 192
-            assert mine.train.tune_every * size == theirs.train.tune_every * 192
+            assert mine.train.val_every * size == theirs.train.val_every * 192
 
 
 def test_pretrained_contenders_start_from_their_cohorts_encoder_and_pretrain_no_more():

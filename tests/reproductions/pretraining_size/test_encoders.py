@@ -23,9 +23,8 @@ from mri_vit.model import baselines
 from mri_vit.model.weights import label_exposed
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator, Model, Train
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -46,7 +45,17 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
         output=home / "run",
         grid=grid,
         model=Model(dim=16, depth=1, heads=2, mlp=32, stem=16, pool="mean", tokens="foreground", drop_path=0.0),
-        train=Train(folds=2, seeds=3, epochs=8, batch=8, token_budget=0, rate=3e-3, threads=1, tune_every=2, intensity=0.0),
+        train=Train(
+            folds=2,
+            seeds=3,
+            epochs=8,
+            batch_size=8,
+            token_budget=0,
+            learning_rate=3e-3,
+            threads=1,
+            val_every=2,
+            intensity_jitter=0.0,
+        ),
         endpoints=LABELS,
         comparators=(Comparator(name="cnn", model={"architecture": "resnet10"}),),
     )
@@ -132,7 +141,7 @@ def test_every_number_of_patients_is_learned_from_for_as_many_steps(study: Study
     made = [start for start in starts(study, others) if start.network == "vit" and start.label == LABELS[1]]
     counts = {len(start.learned_from): steps(pretraining(start), len(start.learned_from)) for start in made}
     assert counts == {10: 72, 30: 72, 90: 72}  # 8 epochs of 9 steps; 24 of 3; 72 of 1
-    evaluations = {pretraining(start).train.epochs // pretraining(start).train.tune_every for start in made}
+    evaluations = {pretraining(start).train.epochs // pretraining(start).train.val_every for start in made}
     assert evaluations == {4}
 
 

@@ -16,9 +16,8 @@ from reproductions.repeated_runs import paired
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import inflation, within_fold_auc, within_fold_comparison
-from mri_vit.settings.endpoint import Endpoint
 from mri_vit.settings.recipe import Comparator
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 PATIENTS = [f"p{i:02d}" for i in range(40)]
 LABELS = ["solid", "pten"]

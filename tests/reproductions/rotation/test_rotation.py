@@ -24,13 +24,12 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read
 from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, UsageError
-from mri_vit.explain.outputs import native_maps
+from mri_vit.explain.outputs import map_files
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.model import network
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import CHANNELS, Model, Study
+from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Grid, Prepare
 
 CUBE = Grid(edge=16, spacing_mm=8.0, patch=4)
@@ -130,8 +129,8 @@ def test_a_map_of_a_quarter_turned_brain_lies_exactly_where_it_lay(axis: str):
     value, turned = by_place[before.place], np.rot90(by_place.reshape((CUBE.side,) * 3), 1, PLANES[axis]).ravel()[after.place]
     brains = [(tokens.to_volume(one) != 0).any(axis=0) for one in (before, after)]
     shape, affine = (CUBE.edge, CUBE.edge, CUBE.edge), np.array(CUBE.affine)
-    straight = native_maps.on_scan(value, native_maps.space(shape, affine, np.eye(4), brains[0], before.place, CUBE))
-    back = native_maps.on_scan(turned, native_maps.space(shape, affine, matrix, brains[1], after.place, CUBE))
+    straight = map_files.on_scan(value, map_files.space(shape, affine, np.eye(4), brains[0], before.place, CUBE))
+    back = map_files.on_scan(turned, map_files.space(shape, affine, matrix, brains[1], after.place, CUBE))
     assert np.array_equal(back.array != 0, straight.array != 0)
     np.testing.assert_allclose(back.array, straight.array, atol=1e-6)
 

@@ -39,8 +39,7 @@ from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.reading.run import Run, read_run
 from mri_vit.settings import file as study_file
-from mri_vit.settings.endpoint import Endpoint
-from mri_vit.settings.schema import Comparator
+from mri_vit.settings.schema import Comparator, Endpoint
 
 CONFIGS = Path(__file__).parents[3] / "pipelines" / "reproductions" / "saeed2023_table4"
 MGMT = Endpoint(name="mgmt", kind="binary")

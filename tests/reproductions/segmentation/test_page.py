@@ -80,12 +80,12 @@ def test_of_a_network_on_all_places_the_brains_alone_are_read(study, people):
 
 
 def test_every_encoder_begins_with_the_same_random_weights_and_starts_differ(study, people, tmp_path):
-    still = {"train": study.train.model_copy(update={"rate": 1e-12, "epochs": 1})}
-    frozen = study.model_copy(update=still | {"pretrain": study.pretrain.model_copy(update={"rate": 1e-12})})
+    still = {"train": study.train.model_copy(update={"learning_rate": 1e-12, "epochs": 1})}
+    frozen = study.model_copy(update=still | {"pretrain": study.pretrain.model_copy(update={"learning_rate": 1e-12})})
     learners = (people[:8], people[8:12])
     random = made(EncoderRun(RANDOM, frozen, 0), learners, tmp_path).state_dict()
     for name, method in ((SUPERVISED, "none"), ("mae", "mae"), ("dino", "dino")):
-        pretrain = frozen.pretrain.model_copy(update={"method": method, "epochs": 1, "batch": 4})
+        pretrain = frozen.pretrain.model_copy(update={"method": method, "epochs": 1, "batch_size": 4})
         other = made(EncoderRun(name, frozen.model_copy(update={"pretrain": pretrain}), 0), learners, tmp_path).state_dict()
         torch.testing.assert_close(dict(other), dict(random), rtol=0, atol=1e-6)
     second = made(EncoderRun(RANDOM, frozen, 1), learners, tmp_path).state_dict()

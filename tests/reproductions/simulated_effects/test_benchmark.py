@@ -13,7 +13,7 @@ from reproductions.simulated_effects import benchmark_pages
 from reproductions.simulated_effects.cohort_scores import Line, best, of_cohort, over_cohorts
 
 from mri_vit.errors import UsageError
-from mri_vit.model.vit2d import read_2d
+from mri_vit.model.checkpoint import read_2d
 from mri_vit.predictors.slices import encoder_2d
 from mri_vit.report.words.notation import p_value
 from mri_vit.run import files
@@ -157,7 +157,7 @@ def test_a_benchmarks_page_has_no_figures_of_another_recipe_of_other_patients_or
     file = CONFIGS / "contest.toml"
     of, other = (benchmark.of_seed(file, seed) for seed in (1, 2))
     assert benchmark.recipe(of, 192) == benchmark.recipe(other, 192)
-    changed = of.model_copy(update={"train": of.train.model_copy(update={"guide_encoded": 1.0})})
+    changed = of.model_copy(update={"train": of.train.model_copy(update={"mask_supervision_token_labels": 1.0})})
     recipes = {
         1: benchmark.recipe(of, 192),
         2: benchmark.recipe(changed, 192),

@@ -1,16 +1,19 @@
-"""Features: the inputs that a network's outputs and units answer most to, beside those of a network that learned nothing.
+"""What any network has learned: the inputs that its outputs and units answer most to, and its loss landscape.
 
 An input is found by activation maximisation, after Simonyan et al. 2014 (arXiv:1312.6034) and Olah et al. 2017 ("Feature
 Visualization", doi:10.23915/distill.00007), in three dimensions: within a brain, as strong as a prepared scan at most (L2),
-smooth (total variation), and robust to small shifts.
+smooth (total variation), and robust to small shifts. Beside it stands that of a network which learned nothing.
 
-Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numbers a head puts out.
+The loss landscape is the loss on a plane through the weights, spanned by two filter-normalised random directions, after Li et al.
+2018, "Visualizing the Loss Landscape of Neural Nets", arXiv:1712.09913, section 4.
+
+Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numbers a head puts out, s steps along a direction.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,17 +25,18 @@ from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import stream
 from mri_vit.data.store import all_tokens, token_file
-from mri_vit.explain import sanity
-from mri_vit.explain.inspection.subject import Subject
+from mri_vit.explain.faithfulness import randomised
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.feed import Feed
-from mri_vit.train.supervised import settle
+from mri_vit.train.supervised import batch_outputs, settle, total_loss
 
 UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
-PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
+FEATURE_PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
 NOISES = 8  # inputs of noise, likewise
 ROUGHNESS = 5.0  # standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
 # demo's ViT 1 left the inputs of MGMT noisy, and 15 left little of any
@@ -41,8 +45,34 @@ STEPS = 64  # of gradient ascent, whose lengths sum to eight times the way from 
 FIRST_STEP = 0.25  # of the largest strength; steps shrink to 0, so that the end is no accident of the last one
 START = 0.01  # strength of the noise that it starts from: next to nothing, but no point of symmetry
 SMOOTH = 0.01  # in the unit of voxels: below it a difference counts as its square, so that no gradient is infinite
+# Odd, so that the network itself is a point; Li et al. 2018 take 51, which costs twelve times as much.
+POINTS = 15  # along each direction
+REACH = 1.0  # in lengths of the network's own filters, as Li et al. 2018, Figure 5
+LANDSCAPE_PATIENTS = 12  # of the training part, and as many of the test fold: the surface's form is wanted, its level has a table
 Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features to the number that is maximised
 Target = Callable[[Float[Tensor, "c e e e"]], Float[Tensor, ""]]
+Direction = dict[str, Tensor]  # by the names of the weights that are moved
+Loss = Callable[[nn.Module], float]
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is inspected: a fold's network as training started and as it ended, and patients that it was not trained on.
+
+    The first patient's scan is the one that attention is shown on. `study` is the network's own, as `comparators.networks` has
+    it, and `name` is by what the run's tables know it.
+    """
+
+    study: Study
+    title: str  # such as "demo, fold 1"
+    before: Network
+    after: Network
+    patients: Sequence[Patient]
+    train: Sequence[Patient] = ()
+    name: str = VIT
+
+
+# --- features -----------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +123,7 @@ class BrainFrame:
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """Every feature, and the brain within which all are."""
+    """Every feature, and the brain within which all inputs lie."""
 
     each: Sequence[Feature]
     brain: Bool[np.ndarray, "e e e"]
@@ -103,24 +133,26 @@ def measure_features(subject: Subject) -> Features:
     """Each endpoint's feature, then those of the units that matter most."""
     study, after, before = subject.study, subject.after.eval(), normalised(subject)
     frame = frame_of(subject.patients[0], study, after)
-    permuted = sanity.randomised(after, np.random.default_rng(study.seed))
-    represented_by = {net: represented(net, subject.patients[:PATIENTS], study) for net in (after, permuted, before)}
+    permuted = randomised(after, np.random.default_rng(study.seed))
+    represented_by = {net: represented(net, subject.patients[:FEATURE_PATIENTS], study) for net in (after, permuted, before)}
     features = []
+
+    def add(name: str, label: str, readouts: Sequence[tuple[Network, Readout]], control_is: str) -> None:
+        pair = [optimised(net, readout, represented_by[net], frame, study) for net, readout in readouts]
+        features.append(Feature(name, label, *pair, control_is, cosine(*(one.volume for one in pair))))
+
     for head in after.heads:
-        name = head.endpoint.name
-        label = f"{head.endpoint.title} ({'log odds' if head.kind == 'binary' else 'risk'})"
-        pair = [optimised(net, _of_head(net, name), represented_by[net], frame, study) for net in (after, permuted)]
-        features.append(_feature(name, label, pair, "permuted weights"))
-    for unit in leading_units(after, represented_by[after]):
-        pair = [optimised(net, _of_unit(unit), represented_by[net], frame, study) for net in (after, before)]
-        features.append(
-            _feature(f"unit_{unit + 1}", f"unit {unit + 1} of {represented_by[after].shape[1]}", pair, "before training")
-        )
+        readouts = [(net, lambda x, net=net, name=head.endpoint.name: evidences(net, x)[name]) for net in (after, permuted)]
+        unit = "log odds" if head.kind == "binary" else "risk"
+        add(head.endpoint.name, f"{head.endpoint.title} ({unit})", readouts, "permuted weights")
+    for index in leading_units(after, represented_by[after]):
+        readouts = [(net, lambda x, index=index: x[:, index]) for net in (after, before)]
+        add(f"unit_{index + 1}", f"unit {index + 1} of {represented_by[after].shape[1]}", readouts, "before training")
     return Features(features, frame.brain.cpu().numpy())
 
 
 def normalised(subject: Subject) -> Network:
-    """The network before training, with batch normalisation's means and variances of training scans as the trained one has.
+    """The network before training, its batch normalisation with means and variances of training scans.
 
     As initialised they are 0 and 1, unlike any scan: units then hardly respond to patients.
     """
@@ -167,17 +199,16 @@ def optimised(
     net: Network, readout: Readout, represented: Float[Tensor, "n d"], frame: BrainFrame, study: Study
 ) -> OptimisedInput:
     """The input that raises what is read out of the network's features most; `represented` are the patients' features."""
-    channels, generator = len(study.channels), torch.Generator().manual_seed(study.seed)
+    generator = torch.Generator().manual_seed(study.seed)
     patients = readout(represented).detach()
     spread = float(patients.std()) if len(patients) > 1 else 0.0
-    how = Regularisation(
-        roughness=ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0, jitter=round(JITTER * net.grid.patch)
-    )
+    cost = ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0
 
     def target(volume: Float[Tensor, "c e e e"]) -> Float[Tensor, ""]:
         return readout(read(net, volume, frame.place))[0]
 
-    volume = maximise(target, frame.brain, channels, how, generator)
+    how = Regularisation(roughness=cost, jitter=round(JITTER * net.grid.patch))
+    volume = maximise(target, frame.brain, len(study.channels), how, generator)
     with torch.no_grad():
         noise = []
         for _ in range(NOISES):
@@ -206,20 +237,7 @@ def cosine(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
     return float((a.astype(np.float64) * b).sum()) / length if length else 0.0
 
 
-def _feature(name: str, label: str, pair: Sequence[OptimisedInput], control_is: str) -> Feature:
-    learned, control = pair
-    return Feature(name, label, learned, control, control_is, cosine(learned.volume, control.volume))
-
-
-def _of_head(net: Network, name: str) -> Readout:
-    return lambda features: evidences(net, features)[name]
-
-
-def _of_unit(unit: int) -> Readout:
-    return lambda features: features[:, unit]
-
-
-# --- activation maximisation ---------------------------------------------------------------------------------------------------
+# --- activation maximisation --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -248,18 +266,8 @@ def maximise(
     The bound is L2 regularisation: a volume that maximises target(x) on it maximises target(x) - λ‖x‖² for some λ. Of a linear
     target w·x without other regularisation it is w/2λ, with λ such that this is as strong as allowed.
 
-    Parameters
-    ----------
-    target : from float [c e e e] to a number, differentiable.
-    brain : voxels that may differ from 0; at least one.
-    channels : c.
-    regularisation
-    generator : on the CPU; its state alone sets the start and the shifts.
-    steps
-
-    Returns
-    -------
-    float [c e e e], 0 outside the brain; as noise at the start where the target is flat.
+    `brain` are the voxels that may differ from 0; the state of `generator`, on the CPU, sets the start and the shifts. Where the
+    target is flat, the noise of the start is returned.
     """
     x = torch.randn(channels, *brain.shape, generator=generator).to(brain.device) * brain
     x *= START * regularisation.strength / strength(x, brain)
@@ -295,3 +303,114 @@ def roughness(volume: Float[Tensor, "c e e e"], brain: Bool[Tensor, "e e e"]) ->
         after = [0, 0] * (2 - axis) + [0, 1]  # zeros behind the last voxel along this axis; F.pad counts from the last axis
         squares = squares + F.pad((volume.diff(dim=1 + axis) * both).square(), after)
     return ((squares + SMOOTH**2).sqrt() - SMOOTH)[:, brain].mean()
+
+
+# --- loss landscape -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Landscape:
+    """The loss of one network by where its weights are moved to, [up across], for "training" and "test" patients.
+
+    `untrained` is the same patients' loss before training, and `patients` how many they are.
+    """
+
+    name: str
+    steps: Float[np.ndarray, "s"]
+    loss: dict[str, Float[np.ndarray, "s s"]]
+    untrained: dict[str, float]
+    patients: dict[str, int]
+
+    def trained(self, part: str) -> float:
+        """The loss of the network itself."""
+        middle = len(self.steps) // 2
+        return float(self.loss[part][middle, middle])
+
+    def lowest(self, part: str) -> tuple[float, float, float]:
+        """The least loss on the plane, and where it is: across, up."""
+        values = np.nan_to_num(self.loss[part], nan=np.inf)
+        up, across = np.unravel_index(values.argmin(), values.shape)
+        return float(values[up, across]), float(self.steps[across]), float(self.steps[up])
+
+    def below_untrained(self, part: str) -> float:
+        """The share of the plane's points where the loss is lower than before training."""
+        return float((self.loss[part] < self.untrained[part]).mean())
+
+
+def measure_landscape(subject: Subject) -> Landscape:
+    """The landscape of a subject's trained network."""
+    study, net = subject.study, subject.after.eval()
+    labelled = [p for p in subject.train if any(p.knows(endpoint) for endpoint in study.endpoints)]
+    chosen = {"training": sample(labelled, study), "test": sample(subject.patients, study)}
+    losses = {part: loss_of(patients, study, net) for part, patients in chosen.items()}
+    generator = torch.Generator().manual_seed(study.seed)
+    across, up = random_direction(net, generator), random_direction(net, generator)
+    steps = np.linspace(-REACH, REACH, POINTS)
+    return Landscape(
+        subject.name,
+        steps,
+        surface(net, across, up, losses, steps.tolist()),
+        {part: loss(subject.before) for part, loss in losses.items()},
+        {part: len(patients) for part, patients in chosen.items()},
+    )
+
+
+def sample(patients: Sequence[Patient], study: Study) -> list[Patient]:
+    """At most `LANDSCAPE_PATIENTS` of them, the same every time; a table may be sorted by label."""
+    order = stream("landscape", study.seed).permutation(len(patients))
+    return [patients[index] for index in sorted(order[:LANDSCAPE_PATIENTS])]
+
+
+def loss_of(patients: Sequence[Patient], study: Study, net: Network) -> Loss:
+    """The sum of the endpoints' losses over these patients, every token given and nothing augmented, as tuning computes it."""
+    feed = Feed(patients, study, next(net.parameters()).device, study.seed)
+
+    def loss(net: nn.Module) -> float:
+        assert isinstance(net, Network)
+        return float(total_loss(net, batch_outputs(net, feed, study.train.batch_size), feed.labels))
+
+    return loss
+
+
+def random_direction(net: nn.Module, generator: torch.Generator) -> Direction:
+    """A random direction whose filters are as long as the network's own.
+
+    Definition: Gaussian numbers, of which each filter's are scaled to the length of the network's filter.
+    Formula: d_ij ← d_ij / ‖d_ij‖ · ‖θ_ij‖ for filter j of layer i. A filter is the weights of one output: a row of a matrix, a
+    kernel over all channels of a convolution; of a table of vectors (positions, CLS) it is one vector.
+    Assumption: biases and the weights of normalisations, which have one axis, stay where they are, as in the authors' code
+    (net_plotter.py, "biasbn"); so do batch normalisation's running statistics, which are no weights.
+    Source: Li et al. 2018, arXiv:1712.09913, equation 1.
+    """
+    direction = {}
+    for name, weight in net.named_parameters():
+        if weight.dim() > 1:
+            drawn = torch.randn(weight.shape, generator=generator).to(weight)
+            direction[name] = drawn * (lengths(weight.detach()) / lengths(drawn))
+    return direction
+
+
+def lengths(weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """The length of each filter of a weight with two axes or more, to be multiplied with it."""
+    axes = (-1,) if weight.dim() == 3 else tuple(range(1, weight.dim()))  # a table of vectors is stored as [1 places width]
+    return weight.square().sum(dim=axes, keepdim=True).sqrt()
+
+
+def surface(
+    net: nn.Module, across: Direction, up: Direction, losses: Mapping[str, Loss], steps: Sequence[float]
+) -> dict[str, Float[np.ndarray, "s s"]]:
+    """Each loss at weights + a · across + b · up, as [b a], for all a and b of `steps`.
+
+    The losses are given a copy that is moved; the network is left as it was, bit for bit.
+    """
+    moved, weights = copy.deepcopy(net), dict(net.named_parameters())
+    surfaces = {name: np.empty((len(steps), len(steps))) for name in losses}
+    for row, b in enumerate(steps):
+        for column, a in enumerate(steps):
+            with torch.no_grad():
+                for name, weight in moved.named_parameters():
+                    if name in across:
+                        weight.copy_(weights[name] + a * across[name] + b * up[name])
+            for name, loss in losses.items():
+                surfaces[name][row, column] = loss(moved)
+    return surfaces

@@ -1,10 +1,13 @@
-"""Table 1: the cohort table's columns and labels in, medians and counts of every split, with standardised differences, out."""
+"""Who the patients are: the cohort table's columns in; Table 1, the flow of patients, and an estimate for each subgroup out.
+
+Nothing is tested between the levels of a subgroup: they were not chosen beforehand, and among many some differ by chance.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,18 +16,30 @@ import pandas as pd
 from jaxtyping import Int
 
 from mri_vit.data.cohort import MASKS, Patient
-from mri_vit.data.columns import numbers
+from mri_vit.data.columns import MISSING, numbers
 from mri_vit.data.covariates import clinical_columns
-from mri_vit.data.spellings import MISSING
+from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
-from mri_vit.report.numbers.subgroups import FEWEST_DISTINCT, MOST_LEVELS
+from mri_vit.metrics.discrimination import auc_interval
+from mri_vit.qc.check import kind
+from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.numbers.survival import follow_up_of
-from mri_vit.report.reading.run import Run
+from mri_vit.report.reading.run import Run, subject
+from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.schema import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
 OTHER = "other levels"
+Kind = Literal["binary", "survival"]  # of an endpoint
+MOST_LEVELS = 8  # a forest plot of more lines per column is not read
+FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
+AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
+# doi:10.1056/NEJMoa1611977
+# Ten of the rarer class per quantity estimated: Peduzzi et al. 1996, doi:10.1016/S0895-4356(96)00236-3. With ten against ten,
+# chance alone gives an AUC a standard error of 0.13.
+FEWEST_EVENTS = 10
 Counts = Int[np.ndarray, " k"]  # of k levels
 LABELS = {"binary": "positive", "survival": "died"}  # what is counted
 
@@ -38,7 +53,7 @@ class _Group:
     others: pd.DataFrame | None
 
 
-def measure(run: Run) -> Table1:
+def table1(run: Run) -> Table1:
     """Who the patients are. Predicted patients are described; of an evaluation also the cohort that the models come from."""
     groups, before = _groups(run), run.development
     columns, left_out = _columns(run)
@@ -51,6 +66,29 @@ def measure(run: Run) -> Table1:
         n = before.splits[0].n
         splits.append(Split(name="development", kind="development", n=n, by_chance=_by_chance(n, splits[0].n)))
     return Table1(splits=tuple(splits), rows=tuple(rows), left_out=left_out)
+
+
+def flow(run: Run) -> Cohort:
+    """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
+    people, predicted = set(run.cohort.patient), set(run.predictions.patient)
+    named = [subject(name, people) for name in run.excluded.patient]
+    faults = run.excluded.assign(patient=named, reason=[kind(reason) for reason in run.excluded.reason])
+    faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
+    excluded = set(faults.patient)
+    return Cohort(
+        patients=len(people | excluded),
+        excluded=len(excluded),
+        excluded_reasons={str(reason): int(count) for reason, count in faults.reason.value_counts(sort=False).items()},
+        predicted=len(predicted),
+        unpredicted=len(people - excluded - predicted),
+        known={endpoint.name: _labelled(run.cohort, endpoint) for endpoint in run.study.endpoints},
+    )
+
+
+def _labelled(cohort: pd.DataFrame, endpoint: Endpoint) -> int:
+    if not set(endpoint.columns) <= set(cohort.columns):
+        return 0
+    return int(np.all([cohort[column].str.strip() != "" for column in endpoint.columns], axis=0).sum())
 
 
 def _groups(run: Run) -> list[_Group]:
@@ -112,23 +150,25 @@ def _of_numbers(column: str, values: pd.Series, groups: Sequence[_Group], before
     """The row of a column of numbers, by the cohort table's index; NaN where missing or unknown."""
     cells = []
     for group in groups:
-        own = _number(values.loc[group.rows.index].dropna(), len(group.rows))
-        others = group.others
-        cells.append(own if others is None else _apart(own, _number(values.loc[others.index].dropna(), len(others))))
+        others = None if group.others is None else values.loc[group.others.index].dropna()
+        cells.append(_number(values.loc[group.rows.index].dropna(), len(group.rows), others))
     if before:
-        cells.append(_apart(_there(before, column, "number"), cells[0]))
+        there, here = _there(before, column, "number"), cells[0]
+        cells.append(_differing(there, difference_of_means(there.mean, there.deviation, here.mean, here.deviation)))
     return Row(column=column, kind="number", levels=(), lumped=0, cells=tuple(cells))
 
 
-def _number(values: pd.Series, n: int) -> Cell:
+def _number(values: pd.Series, n: int, others: pd.Series | None) -> Cell:
     low, median, high = (float(values.quantile(share)) for share in (0.25, 0.5, 0.75))
-    return _cell(n, len(values), median=median, low=low, high=high, mean=float(values.mean()), deviation=float(values.std()))
+    mean, deviation, difference = float(values.mean()), float(values.std()), math.nan
+    if others is not None:
+        difference = difference_of_means(mean, deviation, float(others.mean()), float(others.std()))
+    return _cell(n, len(values), median=median, low=low, high=high, mean=mean, deviation=deviation, difference=difference)
 
 
-def _apart(own: Cell, other: Cell) -> Cell:
-    """A number's cell with its difference from another's."""
-    difference = difference_of_means(own.mean, own.deviation, other.mean, other.deviation)
-    return own.model_copy(update={"difference": difference})
+def _differing(there: Cell, difference: float) -> Cell:
+    """The cell of another cohort's table with its difference from this cohort."""
+    return Cell.model_validate(dict(there) | {"difference": difference})
 
 
 def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
@@ -178,7 +218,7 @@ def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None)
     if before:
         there = _there(before, endpoint.name, "label")
         classes = np.array([*there.counts, there.known - sum(there.counts)])
-        cells.append(there.model_copy(update={"difference": difference_of_shares(classes, _classes(told[0]))}))
+        cells.append(_differing(there, difference_of_shares(classes, _classes(told[0]))))
     rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
     if endpoint.kind == "survival":
         rows.append(_follow_up(endpoint, groups, told, before))
@@ -223,3 +263,95 @@ def _there(before: Table1, column: str, kind: ColumnKind) -> Cell:
 def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) -> Cell:
     names = ("median", "low", "high", "mean", "deviation", "difference")
     return Cell(known=known, missing=n - known, counts=counts, **{name: figures.get(name, math.nan) for name in names})
+
+
+# Subgroups.
+
+
+@dataclass(frozen=True)
+class SubgroupFigures:
+    """One candidate's AUC or C in one part of the cohort."""
+
+    column: str
+    level: str
+    model: str
+    n: int
+    marked: int  # positive, or died
+    rarer: int  # patients of the rarer class, or deaths
+    value: float
+    low: float
+    high: float
+
+    @property
+    def small(self) -> bool:
+        """Whether it is too small to judge."""
+        return self.rarer < FEWEST_EVENTS
+
+
+def subgroup_figures(
+    kind: Kind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+) -> tuple[SubgroupFigures, ...]:
+    """AUC or Harrell's C for each column of the cohort table, level and candidate; a missing column, or one level, gives none."""
+    of_kind = _auc if kind == "binary" else _harrell_c
+    return tuple(SubgroupFigures(*group, len(here), *of_kind(here, seed)) for group, here in _subgroups(cohort, columns, tables))
+
+
+def _subgroups(
+    cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
+) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
+    """Column, level and model with the patients, of whom there is at least one."""
+    people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
+    for column in columns:
+        if column not in cohort:
+            continue
+        level_of = pd.Series(levels(pd.Series(cohort[column])).to_numpy(), index=cohort.patient)
+        if level_of.nunique() < 2:
+            continue
+        for level in ordered_levels(level_of):
+            for model, table in people.items():
+                here = table.loc[table.patient.map(level_of) == level]
+                if len(here):
+                    yield (column, level, model), here
+
+
+def levels(cells: pd.Series) -> pd.Series:
+    """The level of each cell of a text column: a half of the numbers, a frequent word, "other", or "missing".
+
+    Ages are cut at 65 years, other numbers at their median. The eight most frequent words stand for themselves.
+    """
+    cells = cells.str.strip()
+    missing = cells.str.lower().isin({*MISSING, ""})
+    values = numbers(str(cells.name), cells.tolist())
+    number = pd.Series(values, cells.index, dtype=float)
+    if values is not None and number.nunique() >= FEWEST_DISTINCT:
+        missing = number.isna()
+        cut = OLD_YEARS if cells.name == AGE else float(number.median())
+        named = pd.Series(np.where(number < cut, f"under {cut:g}", f"{cut:g} and over"), index=cells.index)
+    else:
+        words = cells.loc[~missing].value_counts().sort_index(kind="stable").sort_values(ascending=False, kind="stable")
+        named = cells.where(cells.isin(words.index[:MOST_LEVELS]), "other")
+    return named.mask(missing, "missing")
+
+
+def ordered_levels(level_of: pd.Series) -> list[str]:
+    """Levels as they are listed: by name, the younger or lower half first, "other" and "missing" last."""
+    return sorted(
+        level_of.unique(), key=lambda level: (level == "missing", level == "other", not level.startswith("under "), level)
+    )
+
+
+def _auc(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+    """Patients with the label, those of the rarer class, and the AUC with its interval; an undefined value has no interval."""
+    truth, score = flags(here.truth), floats(here.score)
+    value, positive = discrimination.auc(truth, score), int(truth.sum())
+    low, high = (math.nan, math.nan) if math.isnan(value) else auc_interval(truth, score)
+    return positive, min(positive, len(here) - positive), value, low, high
+
+
+def _harrell_c(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+    """Likewise deaths, twice, and C."""
+    seen = outcome(here)
+    value, events = concordance.harrell_c(seen.time_days, seen.event, seen.risk), int(seen.event.sum())
+    interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    low, high = (math.nan, math.nan) if math.isnan(value) else interval
+    return events, events, value, low, high

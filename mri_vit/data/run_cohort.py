@@ -1,25 +1,30 @@
-"""Frozen: the cohort table that a run was made from, as it was then; its paths are relative to the run (see `origin`)."""
+"""The cohort of a run: its table as it was when the run was made, who is excluded, and whether its patients are synthetic.
+
+Paths in the frozen table are relative to the run (see `origin`). Generated scans carry a mark in their headers, which no other
+id, table, folder or name of a study takes away; what a run learned from is written in its `notes.json`, whose hash the run keeps.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mri_vit.data import cohort, sheet
+from mri_vit.data import cohort, nifti, sheet
 from mri_vit.data.cohort import Patient
-from mri_vit.errors import UsageError
+from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.run import files, folder
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
 from mri_vit.run.screen import printable
+from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study
 
-SHOWN = 8  # changes of a table that a message names
+SHOWN_CHANGES = 8  # changes of a table that a message names
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
 
 
@@ -29,7 +34,9 @@ def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
         return patients
     if (run / files.FOLDS).exists():
         changes = _changes(patients, run)
-        shown = "\n  ".join([*changes[:SHOWN], *([f"and {len(changes) - SHOWN} more"] if len(changes) > SHOWN else [])])
+        shown = "\n  ".join(
+            [*changes[:SHOWN_CHANGES], *([f"and {len(changes) - SHOWN_CHANGES} more"] if len(changes) > SHOWN_CHANGES else [])]
+        )
         raise UsageError(
             f"{run}: the cohort table has changed since this run's folds were made; choose another output or delete it:"
             f"\n  {shown}"
@@ -138,3 +145,71 @@ def _with_files(patient: Patient, change: Callable[[Path], Path]) -> Patient:
         brain_mask=patient.brain_mask and change(patient.brain_mask),
         tumour_mask=patient.tumour_mask and change(patient.tumour_mask),
     )
+
+
+SYNTHETIC_NOTE = "synthetic"  # the topic in notes.json; a run of real patients has none
+NO_FINDING = "what the run found in made-up scans says nothing about a real patient"
+SHOWN_PATIENTS = 3  # patients that a message names
+
+
+def synthetic_note(patients: Sequence[Patient], study: Study) -> dict[str, str]:
+    """What the notes of a run on these prepared patients say of synthetic ones; nothing where all are real.
+
+    All are where the study says which effects were simulated (`report.expected_verdicts`), whoever made the cohort; and where
+    every id is one of the built-in cohort, because another program that saves the scans again drops their mark.
+    """
+    subjects = {patient.subject for patient in patients}
+    marked = {patient.subject for patient in patients if nifti.SYNTHETIC in _notes(study.prepared / patient.id)}
+    count = len(subjects if study.report.expected_verdicts or all_from_demo(patient.id for patient in patients) else marked)
+    return {SYNTHETIC_NOTE: f"{count} of {len(subjects)} patients are synthetic"} if count else {}
+
+
+def _notes(folder: Path) -> Iterator[str]:
+    """What reading noted of the scans of a prepared patient."""
+    for step in read_json_or_empty(folder / files.PATIENT).get("steps", []):
+        for scan in step.get("scans", {}).values() if step.get("step") == "read" else ():
+            yield from scan.get("notes", [])
+
+
+def synthetic_clause(run: Path) -> str:
+    """How many of a finished run's patients are synthetic, as a clause; "" where all are real.
+
+    A version before 0.6 wrote no such note: there the ids of the built-in cohort tell.
+    """
+    if written := read_json_or_empty(run / files.NOTES).get(SYNTHETIC_NOTE):
+        return str(written)
+    if files.NOTES in read_json_or_empty(run / files.HASHES).get("files", {}) or not (run / files.COHORT).is_file():
+        return ""
+    with (run / files.COHORT).open(newline="", encoding="utf-8") as file:
+        ids = [row.get("patient", "") for row in csv.DictReader(file)]
+    return f"{len(ids)} of {len(ids)} patients are synthetic" if ids and all_from_demo(ids) else ""
+
+
+def real_patients(patients: Sequence[Patient]) -> list[Patient]:
+    """The patients of whom a scan can be read and is not marked as made up."""
+    return [patient for patient in patients if any(_is_real(file) for file in patient.scans.values() if file)]
+
+
+def _is_real(file: Path) -> bool:
+    try:
+        with file.open("rb") as opened:
+            return not nifti.announced(opened.read(nifti.START_BYTES), file.name.endswith(".gz")).synthetic
+    except (OSError, UnusablePatient):  # no scan: whoever prepares the patient says so
+        return False
+
+
+def refuse_real(run: Path, patients: Sequence[Patient], allowed: bool, option: str) -> list[Patient]:
+    """The real among the patients whom a run of synthetic ones is asked about; none where the run learned from real ones alone.
+
+    Raises UsageError naming some of them unless that is `allowed`; `option` is what allows it.
+    """
+    learned = synthetic_clause(run)
+    asked = real_patients(patients) if learned else []
+    if asked and not allowed:
+        names = ", ".join(patient.id for patient in asked[:SHOWN_PATIENTS]) + ", …" * (len(asked) > SHOWN_PATIENTS)
+        raise UsageError(
+            f"{run} was trained on synthetic patients ({learned}), and {len(asked)} of the {len(patients)} patients here are"
+            f" real ({names}): {NO_FINDING}. Expected a run trained on real patients; {option} goes on nevertheless, and marks"
+            " what it writes"
+        )
+    return asked

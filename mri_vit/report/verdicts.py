@@ -1,4 +1,8 @@
-"""How a model stands against chance, the controls and the study's own model, by rules fixed before any result is seen."""
+"""Verdicts, by rules that are fixed before any result is seen: how a model stands against chance, the controls and the study's
+own model, and whether its maps may carry a finding.
+
+A map can only be a finding where the prediction is one: without it, nothing is said of the tumour.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,13 @@ from typing import Literal, get_args
 from mri_vit.crossval.leakage import suspicion
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import Caveats
+from mri_vit.report.numbers.sites import ProbeFigures
 from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.binary import BinaryResult
-from mri_vit.report.schema.metrics import Result
-from mri_vit.report.schema.parts import Comparison, Kind
-from mri_vit.report.schema.run import Probe
+from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers, Result
+from mri_vit.report.schema.parts import Comparison, Kind, Mean
+from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigures, MapKind, MapVerdict
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
+from mri_vit.settings.sections import AnyMethod
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
 PERFECT = 0.995  # an AUC or C of at most one pair in 200 out of order
@@ -46,7 +51,7 @@ class Verdict:
 
 
 def of_endpoint(
-    models: Mapping[str, Result], caveats: Mapping[str, Caveats], leaks: bool, site_told: frozenset[str] = frozenset()
+    models: Mapping[str, Numbers], caveats: Mapping[str, Caveats], leaks: bool, site_told: frozenset[str] = frozenset()
 ) -> dict[str, Verdict]:
     """The verdict on every model of an endpoint.
 
@@ -75,7 +80,7 @@ def of_endpoint(
     return found
 
 
-def against_chance(result: Result) -> Kind:
+def against_chance(result: Numbers) -> Kind:
     """Better or worse than chance, indistinguishable from it, or not to be judged: by the adjusted p alone."""
     if unjudged(result):
         return "undefined"
@@ -85,21 +90,18 @@ def against_chance(result: Result) -> Kind:
     return "worse" if test.p_below_adjusted <= ALPHA else "chance"
 
 
-def unjudged(result: Result) -> Unjudged | None:
+def unjudged(result: Numbers) -> Unjudged | None:
     """Why a result cannot be judged; None where it can."""
-    binary = isinstance(result, BinaryResult)
-    marked = result.positive if binary else result.events
-    rarer = min(marked, result.n - marked) if binary else marked
-    if not rarer:
+    if not result.rarer:
         return "one class"
-    if rarer < FEWEST:
+    if result.rarer < FEWEST:
         return "few"
     if math.isnan(result.chance_test.p_adjusted):
         return "no pair"
     return "no interval" if math.isnan(result.judged.low) else None
 
 
-def beside_controls(result: Result, models: Mapping[str, Result]) -> Standing:
+def beside_controls(result: Numbers, models: Mapping[str, Numbers]) -> Standing:
     """Whether a candidate beats every control, or the strongest alone, or not; over several repeats each t-test must agree."""
     best = result.versus_best
     if not best:
@@ -118,7 +120,7 @@ def agrees(test: Comparison) -> bool:
     return test.nadeau_bengio is None or test.nadeau_bengio.p <= ALPHA
 
 
-def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooGood | None:
+def too_good(model: str, models: Mapping[str, Numbers], caveats: Caveats) -> TooGood | None:
     """Why a candidate's or control's result asks for a check before it is believed; None where it does not.
 
     A result that cannot be judged is not believed anyway: of two patients, one order in two is perfect.
@@ -137,7 +139,7 @@ def too_good(model: str, models: Mapping[str, Result], caveats: Caveats) -> TooG
     return None
 
 
-def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
+def leaking(endpoints: Mapping[str, Mapping[str, Numbers]]) -> frozenset[str]:
     """The endpoints through whose design labels may leak: those that a network found again after their labels were permuted.
 
     An endpoint is suspicious where the one-sided p of the shuffled control is at most sqrt(0.01 / E), E endpoints; it leaks where
@@ -151,7 +153,7 @@ def leaking(endpoints: Mapping[str, Mapping[str, Result]]) -> frozenset[str]:
         for name, result in shuffled.items()
         if RESHUFFLED in endpoints[name] and all(found.chance_test.p <= limit for found in (result, endpoints[name][RESHUFFLED]))
     }
-    binary = {name: result for name, result in shuffled.items() if isinstance(result, BinaryResult)}
+    binary = {name: result for name, result in shuffled.items() if isinstance(result, BinaryNumbers)}
     points = [result.operating_point for result in binary.values() if result.operating_point]
     cells = sum(len(point.thresholds) for point in points)
     own = sum(point.own_optimum for point in points)
@@ -190,7 +192,7 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
     return "worse" if p <= ALPHA and difference < 0 and p_worse <= ALPHA else "alike"
 
 
-def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdict]) -> Sides | None:
+def comparator_sides(models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
     A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
@@ -211,6 +213,113 @@ def comparator_sides(models: Mapping[str, Result], verdicts: Mapping[str, Verdic
     )
 
 
-def tells_site(probe: Probe) -> bool:
+def tells_site(probe: ProbeFigures) -> bool:
     """Both its p and its interval must say so, as for a verdict."""
     return probe.p <= ALPHA and probe.balanced_accuracy.low > probe.chance
+
+
+# Maps.
+
+ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
+FEWEST_SCORED = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
+
+Answer = Literal["yes", "no", "unsettled", "undefined"]
+OnTumour = Literal["less", "more", "no more", "undefined"]  # than the tumour's share of the places
+MAP_ORDER: tuple[MapKind, ...] = ("passes", "unsettled", "fails", "undefined", "none")  # what carries a finding first
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The questions that a method's maps of an endpoint are asked, and the verdict on them."""
+
+    kind: MapKind
+    moves: Answer  # with the model
+    labels: Answer  # whether it moves with them; undefined where it was not asked
+    gain: Answer  # better than random deletion
+    is_worse_inserted: bool  # than random insertion
+    tumour: OnTumour
+
+
+def map_answers(result: MapFigures, predicted: Kind) -> Answers:
+    """The verdict on a method's maps of an endpoint, by the kind of verdict on the model that the maps are of."""
+    moves, labels, gain = moved(result.randomised), _labels(result), _gained(result.deletion_gain)
+    return Answers(
+        kind=_kind(moves, labels, gain) if predicted == "better" else "none",
+        moves=moves,
+        labels=labels,
+        gain=gain,
+        is_worse_inserted=is_enough(result.insertion_gain) and result.insertion_gain.high < 0,
+        tumour=_on_tumour(result.energy_ratio),
+    )
+
+
+def is_finding(result: Result) -> bool:
+    """Whether what a model was found to tell lets its maps stand for it: better than chance, and no doubt about why."""
+    sites = result.within_sites
+    return result.verdict_kind == "better" and not result.too_good and not (sites and sites.confounded)
+
+
+def moved(similarity: Mean) -> Answer:
+    """Whether a map is another one after something was destroyed: yes where the rank correlation's interval ends below 0.5."""
+    if not is_enough(similarity):
+        return "undefined"
+    return "yes" if similarity.high < ALIKE else "no"
+
+
+def is_enough(estimate: Mean) -> bool:
+    """Whether an estimate is of enough patients to be judged."""
+    return estimate.n >= FEWEST_SCORED and not math.isnan(estimate.low)
+
+
+def best_method(endpoint: EndpointMaps) -> AnyMethod | None:
+    """The method whose maps pass and lie most on the tumour, or, without masks or where they taught it, fall furthest beyond
+    random.
+    """
+    passing: list[AnyMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
+
+    def rank(name: AnyMethod) -> tuple[float, float]:
+        figures = (endpoint.methods[name].energy_ratio.value, endpoint.methods[name].deletion_gain.value)
+        on_tumour, gain = (-math.inf if math.isnan(value) else value for value in figures)
+        return (gain, 0.0) if endpoint.taught else (on_tumour, gain)
+
+    return max(passing, key=rank) if passing else None
+
+
+def map_verdicts(method: str, endpoint: str, scored: MapEvaluation | None) -> tuple[MapVerdict, ...]:
+    """The verdicts on one map of a patient, the best first: that on its method for its endpoint, or, without one, for each."""
+    endpoints: Mapping[str, EndpointMaps] = scored.endpoints if scored else {}
+    found = [
+        MapVerdict(endpoint=name, kind=result.verdict_kind, sentence=result.verdict)
+        for name, own in endpoints.items()
+        for own_method, result in own.methods.items()
+        if own_method == method and endpoint in ("", name)
+    ]
+    return tuple(sorted(found, key=lambda verdict: MAP_ORDER.index(verdict.kind)))
+
+
+def _kind(moves: Answer, labels: Answer, gain: Answer) -> MapKind:
+    if "no" in (moves, labels, gain):
+        return "fails"
+    if "undefined" in (moves, gain):
+        return "undefined"
+    return "unsettled" if labels == "unsettled" else "passes"
+
+
+def _labels(result: MapFigures) -> Answer:
+    """Two networks of true labels may differ as much, and then to differ from one of shuffled labels means nothing."""
+    answer = moved(result.shuffled)
+    return "unsettled" if answer == "yes" and _gained(result.label_gain) != "yes" else answer
+
+
+def _gained(gain: Mean) -> Answer:
+    if not is_enough(gain):
+        return "undefined"
+    return "yes" if gain.low > 0 else "no"
+
+
+def _on_tumour(ratio: Mean) -> OnTumour:
+    if not is_enough(ratio):
+        return "undefined"
+    if ratio.high < 1:
+        return "less"
+    return "more" if ratio.low > 1 else "no more"

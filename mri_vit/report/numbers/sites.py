@@ -1,30 +1,38 @@
-"""What an evaluation says of other hospitals: how calibration drifts from the run's cohort, and what a new hospital may expect.
+"""Sites: how calibration drifts from the run's cohort, what a new hospital may expect, and whether the model's CLS vector tells
+the site.
 
 Sites of the run's own cohort give no interval for a new hospital: its networks were trained on the other patients of each,
-unless sites were left out.
+unless sites were left out. Of the probe, n is the number of guesses (one for each patient, repeat and visit), m of patients.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Int, Shaped
 from scipy.special import expit, logit
+from scipy.stats import norm
 
-from mri_vit.metrics import discrimination, within_fold
+from mri_vit.metrics import discrimination, intervals, within_fold
 from mri_vit.metrics import transportability as metric
 from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
+from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.metrics import Drift, SiteFigure
 from mri_vit.report.schema.parts import Estimate
-from mri_vit.report.schema.run import CalibrationDrift, Drift, NewHospital, SiteFigure
-from mri_vit.settings.endpoint import Endpoint
+from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import Endpoint
 
+PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
+MODEL = VIT  # whose vector is probed where the table does not say
 FEWEST_FOR_DRIFT = 5  # as of a result that is judged
 DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
 # Of the rarer class, or deaths, as of a whole cohort that is judged: with fewer a site's variance is mostly a guess.
@@ -33,9 +41,34 @@ FEWEST_OF_SITE = 5
 FEWEST_SITES = 5
 
 
-def calibration_drift(
-    run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]
-) -> dict[str, tuple[CalibrationDrift, ...]]:
+@dataclass(frozen=True)
+class DriftFigures:
+    """How one model's probabilities agree with what is observed, in the run and here: a `CalibrationDrift` without words."""
+
+    days: float
+    n_internal: int
+    n_external: int
+    slope: Drift | None
+    intercept: Drift | None
+    observed_to_expected: Drift
+    excess: Drift
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """In which range one model's AUC or C is to be expected in a new hospital: a `NewHospital` without words."""
+
+    measure: Literal["auc", "harrell_c"]
+    method: Literal["sites", "assumed"]
+    value: float
+    low: float
+    high: float
+    tau: float
+    sites: tuple[SiteFigure, ...]
+    left_out: int
+
+
+def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[DriftFigures, ...]]:
     """By model, the drift of its probabilities: one of a marker, one for each day of survival.
 
     None where a cohort has no probabilities, or fewer than five patients of the rarer class (or deaths): resamples of two
@@ -52,20 +85,16 @@ def calibration_drift(
     return {model: drifts for model, drifts in found.items() if drifts}
 
 
-def _of_marker(
-    inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame
-) -> tuple[CalibrationDrift, ...]:
+def _of_marker(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
     people = [averaged(rows) for rows in (before, now)]
     if any(((one.score < 0) | (one.score > 1)).any() for one in people):
         return ()
     first, other = (metric.of_markers(flags(one.truth), floats(one.score)) for one in people)
     slope, intercept, ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-    return (_described(math.nan, first.n, other.n, slope, intercept, ratio, excess),)
+    return (DriftFigures(math.nan, first.n, other.n, slope, intercept, ratio, excess),)
 
 
-def _of_survival(
-    inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame
-) -> tuple[CalibrationDrift, ...]:
+def _of_survival(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
     tables = [_with_chances(of, endpoint, rows) for of, rows in ((inside, before), (run, now))]
     found = []
     for day in (day for day in DAYS if all(day in table and len(table) for table in tables)):
@@ -73,28 +102,13 @@ def _of_survival(
             metric.of_survival(floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day) for one in tables
         )
         ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-        found.append(_described(day, first.n, other.n, None, None, ratio, excess))
+        found.append(DriftFigures(day, first.n, other.n, None, None, ratio, excess))
     return tuple(found)
 
 
 def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
     """A row per patient who has probabilities of survival: these by day, and the outcome."""
     return chances_alive(run, endpoint, rows).join(first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner")
-
-
-def _described(
-    days: float, n_internal: int, n_external: int, slope: Drift | None, intercept: Drift | None, ratio: Drift, excess: Drift
-) -> CalibrationDrift:
-    return CalibrationDrift(
-        days=days,
-        n_internal=n_internal,
-        n_external=n_external,
-        slope=slope,
-        intercept=intercept,
-        observed_to_expected=ratio,
-        excess=excess,
-        sentence="",
-    )
 
 
 def _drift(found: metric.Drift) -> Drift:
@@ -119,7 +133,7 @@ class Figure(NamedTuple):
         return float(logit(value)), 1 / (self.patients * value * (1 - value))
 
 
-def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> NewHospital | None:
+def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> Expectation | None:
     """The interval from the sites of this cohort where enough have patients enough, else by an assumed heterogeneity.
 
     `rows` are as `judged.known_rows` gives them; None where too few of all are of the rarer class, or their figure has no
@@ -134,24 +148,22 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
         for (site, here), one in zip(enough, figures, strict=True)
     )
-    shared = {
-        "measure": "auc" if endpoint.kind == "binary" else "harrell_c",
-        "sites": sites,
-        "left_out": len(by_site) - len(enough),
-        "sentence": "",
-    }
+    expect = partial(
+        Expectation,
+        measure="auc" if endpoint.kind == "binary" else "harrell_c",
+        sites=sites,
+        left_out=len(by_site) - len(enough),
+    )
     if len(sites) >= FEWEST_SITES:
         values, variances = np.array([one.on_logit for one in figures]).T
         found = random_effects(values, variances)
         value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
-        ends = {"value": value, "low": low, "high": high, "tau": found.tau}
-        return NewHospital.model_validate({**shared, "method": "sites", **ends})
+        return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
     whole = _figure(endpoint, people)
     if rarer(endpoint, people) < FEWEST_OF_SITE or math.isnan(whole.low):
         return None
     low, high = assumed_interval(whole.value, whole.low, whole.high)
-    ends = {"value": whole.value, "low": low, "high": high, "tau": ASSUMED_TAU}
-    return NewHospital.model_validate({**shared, "method": "assumed", **ends})
+    return expect(method="assumed", value=whole.value, low=low, high=high, tau=ASSUMED_TAU)
 
 
 def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
@@ -176,3 +188,91 @@ def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
     shrunk = (value * positives * negatives + 0.5) / (positives * negatives + 1)
     variance = max(variance, newcombe_variance(shrunk, positives, negatives))
     return Figure(value, low, high, shrunk * (1 - shrunk) / variance)
+
+
+# The probe.
+
+
+@dataclass(frozen=True)
+class ProbeFigures:
+    """How well one model's CLS vector predicts the site."""
+
+    n: int
+    sites: int
+    balanced_accuracy: Estimate
+    chance: float
+    p: float
+
+
+def probe_figures(probe: pd.DataFrame, seed: int) -> dict[str, ProbeFigures]:
+    """Balanced accuracy of the probe of each model; none without guesses of two sites."""
+    if not len(probe) or probe.site.nunique() < 2:
+        return {}
+    probe = probe if "model" in probe else probe.assign(model=MODEL)
+    return {str(model): _of_model(rows, seed) for model, rows in probe.groupby("model")}
+
+
+def balanced_accuracy(site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"]) -> float:
+    """Mean over sites of the share of a site's patients that the probe got right; chance is 1 / sites, whatever their sizes.
+
+    Source: Brodersen et al. 2010, doi:10.1109/ICPR.2010.764.
+    """
+    return float(np.mean([right[site == name].mean() for name in np.unique(site)]))
+
+
+def _of_model(rows: pd.DataFrame, seed: int) -> ProbeFigures:
+    rows = rows.assign(right=(rows.site == rows.predicted).astype(float))
+    people = rows.groupby("patient").agg({"site": "first", "right": "mean"})
+    site, right = people.site.to_numpy(str), people.right.to_numpy(float)
+    value, sites = balanced_accuracy(site, right), int(people.site.nunique())
+    low, high = _interval(site, right, np.random.default_rng(seed))
+    # the probe of a fold learned from the others' sites, as a model from their labels: see `within_fold.inflation`
+    z = norm.isf(_permutation_p(rows, np.random.default_rng(seed)))
+    p = float(norm.sf(z / inflation(int(rows.fold.nunique()))))
+    return ProbeFigures(
+        n=len(people),
+        sites=sites,
+        balanced_accuracy=Estimate(value=value, low=low, high=high),
+        chance=1 / sites,
+        p=p,
+    )
+
+
+def _interval(
+    site: Shaped[np.ndarray, " m"], right: Shaped[np.ndarray, " m"], generator: np.random.Generator
+) -> tuple[float, float]:
+    """95 % interval by a bootstrap of patients within their site."""
+    _, of, size = np.unique(site, return_inverse=True, return_counts=True)
+    share = right / size[of] / len(size)  # of each patient in the mean over sites
+    low, high = intervals.interval(lambda drawn: drawn @ share, of, generator)
+    return float(low), float(high)
+
+
+def _permutation_p(rows: pd.DataFrame, generator: np.random.Generator) -> float:
+    """One-sided p: patients of a fold of the first repeat exchange their sites, which then hold in every repeat.
+
+    Folds are kept, because the probe of a fold knows how common each site was among the others.
+    """
+    first = rows.loc[rows.repeat == rows.repeat.min()].drop_duplicates("patient")
+    people = pd.Index(first.patient)
+    site, names = pd.factorize(first.site)
+    rows = rows.loc[rows.patient.isin(people)]
+    of = people.get_indexer(pd.Index(rows.patient))
+    guess = pd.Index(names).get_indexer(pd.Index(rows.predicted))
+    weight = 1 / np.bincount(of)[of]  # a patient counts once, however many guesses
+    folds = [np.flatnonzero(first.fold == fold) for fold in first.fold.unique()]
+    observed, reached = _right_by_site(site, of, guess, weight), 0
+    permuted = site.copy()
+    for _ in range(PERMUTATIONS):
+        for members in folds:
+            permuted[members] = site[generator.permutation(members)]
+        # A hair of tolerance: sums of the same shares in another order differ in the last digit.
+        reached += _right_by_site(permuted, of, guess, weight) >= observed - 1e-12
+    return (reached + 1) / (PERMUTATIONS + 1)
+
+
+def _right_by_site(
+    site: Int[np.ndarray, " m"], of: Int[np.ndarray, " n"], guess: Int[np.ndarray, " n"], weight: Shaped[np.ndarray, " n"]
+) -> float:
+    right = np.bincount(of, weights=(site[of] == guess) * weight, minlength=len(site))
+    return float((np.bincount(site, weights=right) / np.bincount(site)).mean())
