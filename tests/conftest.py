@@ -33,7 +33,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/numbers/test_other_hospitals.py",  # 24
     "test_interface.py",  # 24
     "report/pages/test_map_comparators.py",  # 23
-    "finished/test_comparison_numbers.py",  # 23
+    "finished/test_comparison.py",  # 23
     "finished/test_predicted_patient.py",  # 22
     "importers/dicom/test_importer.py",  # 21
     "importers/dicom/test_enhancement.py",  # 20
@@ -44,7 +44,7 @@ LONG = (  # seconds that a file took on one core of an AMD EPYC, the longest fir
     "report/numbers/test_everything.py",  # 17
     "test_real_patient.py",  # 16
     "finished/test_compare.py",  # 15
-    "finished/test_external_models.py",  # 15
+    "finished/test_evaluated_models.py",  # 15
     "importers/test_persons.py",  # 14
     "report/numbers/test_comparators.py",  # 13
     "crossval/test_permutation_null.py",  # 12

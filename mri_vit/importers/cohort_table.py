@@ -1,6 +1,6 @@
-"""Cohort table: what a source holds goes in; one row per visit comes out, a value or a gap in each column, and why it is a gap.
+"""Cohort table: the contents of a source go in; one row per visit comes out, a value or a gap in each column, and why a gap.
 
-Times that are said to be days are checked for months among them.
+Times that should be days are checked for months among them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,10 +20,8 @@ from mri_vit.importers.layout import NO_AGE, NO_RULE, LeftOut, Reading, SourceCo
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS
 
 MONTH_DAYS = 365.25 / 12
-MIN_TIMES = 30  # times that a distribution can be told from
-SHORTEST_MEDIAN = (
-    60.0  # days; the medians in the tables of UCSF-PDGM and UPENN-GBM are 421 and 376, a month's 30th of both under 15
-)
+MIN_TIMES = 30  # times from which a distribution can be recognised
+SHORTEST_MEDIAN = 60.0  # days; the medians in the tables of UCSF-PDGM and UPENN-GBM are 421 and 376, a 30th of both under 15
 LIKELIER, LIKELIER_FEW = 4.0, 5.0  # gain in log-likelihood, with a fifth or more in months and with fewer, see `months_among`
 FEW_IN_MONTHS = 0.2  # share in months; fewer look like early deaths
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # of times in months that are tried
@@ -34,7 +32,7 @@ FEWEST_FRACTIONS = 3  # one or two may be slips
 
 
 def months_among(days: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"] | None:
-    """Which of these times above 0 are rather months; None where nothing speaks for it.
+    """Which of these times above 0 are rather months; None where there is no evidence of it.
 
     Definition: fractions among whole numbers, at a fifth of their median or less. Else log times of one distribution (Weibull,
     log-normal or log-logistic) are compared with the same of which a share is divided by the days of a month, both at their
@@ -77,16 +75,13 @@ def months_among(days: Float[np.ndarray, "n"]) -> Bool[np.ndarray, "n"] | None:
 
 
 def unit_warning(days: Sequence[float]) -> str:
-    """What is suspicious in times that should be days, as a sentence; empty where nothing is."""
+    """A sentence where times that should be days look like another unit; else empty."""
     known = np.asarray([time for time in days if time > 0], dtype=float)
     if len(known) and (months := months_among(known)) is not None:
         return f"{months.sum()} of the {len(known)} survival times look like months among days; check their unit"
     if len(known) >= MIN_TIMES and (median := float(np.median(known))) < SHORTEST_MEDIAN:
         return f"half of the {len(known)} survival times are under {median:.0f} days; are they months or weeks?"
     return ""
-
-
-Density = Callable[[np.ndarray], np.ndarray]  # of a standardised log time
 
 
 def _weibull(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
@@ -103,14 +98,11 @@ def _logistic(z: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
 
 
 PAIRS = [(e.time, e.event) for e in DEFAULT_ENDPOINTS if e.time and e.event]  # a time and its event are known both, or neither
-
+EVENTS = {event for _, event in PAIRS}  # the vital status is known for every visit, also one without scans
 # An id that ends like this may be a visit of the patient whose id stands before it.
 VISIT_SUFFIX = re.compile(r"(?i)(.+)[_-](?:v\d+|visit\d+|ses\d+|tp\d+|fu\d*|pre|post|baseline|follow-?up|(?:19|20)\d\d)")
-
 JOIN_OPTION = "--join-similar-ids"  # the option by which ids that differ only in form are joined
 MOST_NAMED = 3  # ids that a sentence names
-
-EVENTS = {event for _, event in PAIRS}  # whether a patient lives is known of every visit, also of one that never was
 
 
 @dataclass(frozen=True)
@@ -129,8 +121,8 @@ class Imported:
 def merge(contents: SourceContents) -> Imported:
     """One row per visit; where readings disagree the cell stays empty.
 
-    Where there are scans, rows are their visits, and patients of tables without scans are left out. Of tables alone, rows are
-    the visits that these name.
+    Where there are scans, rows are their visits, and patients of tables without scans are left out. Without scans, rows are the
+    visits that the tables name.
 
     Raises
     ------
@@ -139,49 +131,42 @@ def merge(contents: SourceContents) -> Imported:
     """
     visits = contents.visits or _visits_of(contents.readings)
     _check_names(visits)
-    _refuse_strangers(contents)
-    there = {(v.patient, v.session): v for v in visits}
+    _check_overlap(contents)
+    by_name = {(v.patient, v.session): v for v in visits}
     sessions: dict[str, list[str]] = {}
-    for patient, session in there:
+    for patient, session in by_name:
         sessions.setdefault(patient, []).append(session)
-    spread = [
-        _of_visit(reading, session, sessions[reading.patient])
-        for reading in contents.readings
-        for session in sessions.get(reading.patient, ())
-        if reading.session in ("", session)
+    cells: dict[tuple[str, str], dict[str, list[Reading]]] = {visit: {} for visit in by_name}
+    for reading in contents.readings:
+        for session in sessions.get(reading.patient, ()):
+            if reading.session in ("", session):
+                of_visit = _of_visit(reading, session, sessions[reading.patient])
+                cells[reading.patient, session].setdefault(reading.column, []).append(of_visit)
+    conflicts = [r for row in cells.values() for readings in row.values() if _disagree(readings) for r in readings]
+    kept = [
+        _settled(r, readings)
+        for row in cells.values()
+        for column, readings in row.items()
+        for r in _paired(column, readings, row)
     ]
-    lost = _without_scans(contents, sessions)
-    cells: dict[tuple[str, str], dict[str, list[Reading]]] = {visit: {} for visit in there}
-    for reading in spread:
-        cells[reading.patient, reading.session].setdefault(reading.column, []).append(reading)
-    conflicts = [r for row in cells.values() for its in row.values() if _disagree(its) for r in its]
-    kept = [_settled(r, its) for row in cells.values() for column, its in row.items() for r in _paired(column, its, row)]
-    values: dict[tuple[str, str], dict[str, str]] = {visit: {} for visit in there}
+    values: dict[tuple[str, str], dict[str, str]] = {visit: {} for visit in by_name}
     for reading in kept:
         row = values[reading.patient, reading.session]
         row[reading.column] = row.get(reading.column) or reading.value
-    columns = tuple(dict.fromkeys(reading.column for reading in contents.readings))
     return Imported(
-        tuple(there.values()),
-        columns,
+        tuple(by_name.values()),
+        tuple(dict.fromkeys(reading.column for reading in contents.readings)),
         values,
         tuple(kept),
         tuple(conflicts),
-        (*contents.left_out, *lost),
-        (
-            *contents.notes,
-            *_unit_warnings(values.values()),
-            *_visit_warnings(sessions),
-            *_id_warnings(contents),
-            *_age_warnings(kept),
-        ),
+        (*contents.left_out, *_without_scans(contents, sessions)),
+        (*contents.notes, *_warnings(contents, sessions, values.values(), kept)),
     )
 
 
 def with_ids_of_scans(contents: SourceContents) -> SourceContents:
     """The same with the scans' ids and sessions in the readings, where these differ only in form and no other could be meant."""
-    scanned = _scanned(contents)
-    tabled = dict.fromkeys(r.patient for r in contents.readings)
+    scanned, tabled = _scanned(contents), _tabled(contents)
     patients = columns.unambiguous(tabled, columns.counterparts(tabled, scanned))
     readings = [
         replace(r, patient=patients[r.patient], rule=f"{r.rule}; the table's id is {r.patient}") if r.patient in patients else r
@@ -190,40 +175,36 @@ def with_ids_of_scans(contents: SourceContents) -> SourceContents:
     visits: dict[str, dict[str, None]] = {}
     for reading in readings:
         visits.setdefault(reading.patient, {})[reading.session] = None
-    sessions = {
-        (patient, session): other
-        for patient, its in visits.items()
-        for session, other in columns.unambiguous(
-            its, columns.counterparts(its, [v.session for v in contents.visits if v.patient == patient])
-        ).items()
-    }
-    of_scans = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
+    sessions = {}
+    for patient, names in visits.items():
+        pairs = columns.counterparts(names, [v.session for v in contents.visits if v.patient == patient])
+        sessions |= {(patient, name): other for name, other in columns.unambiguous(names, pairs).items()}
+    renamed = (replace(r, session=sessions.get((r.patient, r.session), r.session)) for r in readings)
     counts = ((patients, "ids"), (sessions, "visits"))
-    notes = [f"{what} of the table joined to those of the scans in another form: {len(their)}" for their, what in counts if their]
-    return replace(contents, readings=tuple(of_scans), notes=(*contents.notes, *notes))
+    notes = [f"{what} of the table joined to those of the scans in another form: {len(pairs)}" for pairs, what in counts if pairs]
+    return replace(contents, readings=tuple(renamed), notes=(*contents.notes, *notes))
 
 
 def _scanned(contents: SourceContents) -> dict[str, None]:
-    """The patients of whom scans are there, also such as are left out."""
+    """The patients with scans, also those who are left out."""
     return dict.fromkeys([*(v.patient for v in contents.visits), *(left.patient for left in contents.left_out)])
 
 
-def _refuse_strangers(contents: SourceContents) -> None:
-    """Raise UsageError where there are tables and scans, and no patient of the ones is among the others."""
-    tabled, scanned = dict.fromkeys(r.patient for r in contents.readings), _scanned(contents)
+def _tabled(contents: SourceContents) -> dict[str, None]:
+    return dict.fromkeys(r.patient for r in contents.readings)
+
+
+def _check_overlap(contents: SourceContents) -> None:
+    """Raise UsageError where there are tables and scans, and no patient is in both."""
+    tabled, scanned = _tabled(contents), _scanned(contents)
     if not contents.visits or not tabled or not tabled.keys().isdisjoint(scanned):
         return
     tables = ", ".join(dict.fromkeys(r.file.name for r in contents.readings))
     lost = f"{tables}: of {len(tabled)} patients none is among the {len(scanned)} with scans, and every label would be lost"
-    similar = "; ".join(_other_forms(contents)) or f"{next(iter(tabled))} is in the table, {next(iter(scanned))} among the scans"
+    pairs = columns.counterparts(tabled, scanned)
+    example = f"{next(iter(tabled))} is in the table, {next(iter(scanned))} among the scans"
+    similar = other_forms(tabled, pairs) if pairs else example
     raise UsageError(f"{lost}; {similar}; expected the ids of the scans (to import the scans alone, move the table away)")
-
-
-def _other_forms(contents: SourceContents) -> Iterator[str]:
-    """Ids of tables that are not among the scans, where an id there differs only in form."""
-    tabled, scanned = dict.fromkeys(r.patient for r in contents.readings), _scanned(contents)
-    if contents.visits and (pairs := columns.counterparts(tabled, scanned)):
-        yield other_forms(tabled, pairs)
 
 
 def other_forms(tabled: Collection[str], pairs: Mapping[str, Sequence[str]]) -> str:
@@ -234,138 +215,135 @@ def other_forms(tabled: Collection[str], pairs: Mapping[str, Sequence[str]]) -> 
     return f"{example} ({len(pairs)} of {len(tabled)} ids of the table; {JOIN_OPTION} joins the {joined} that are unambiguous)"
 
 
-def _id_warnings(contents: SourceContents) -> Iterator[str]:
-    """Warnings on ids: labels that are lost by an id's form, scans without labels, and ids of one table that are nearly one."""
-    yield from _other_forms(contents)
-    tabled = dict.fromkeys(r.patient for r in contents.readings)
-    bare = [p for p in dict.fromkeys(v.patient for v in contents.visits) if p not in tabled]
-    if tabled and bare:
-        yield f"patients with scans who are in no table: {len(bare)}, such as {', '.join(bare[:MOST_NAMED])}"
-    for names in columns.alike(tabled):
-        yield f"the ids {', '.join(names)} differ only in form: one patient?"
+def similar_ids(ids: Iterable[str]) -> Iterator[str]:
+    """A warning for each group of a table's ids that differ only in form."""
+    yield from (f"the ids {', '.join(names)} differ only in form: one patient?" for names in columns.alike(ids))
+
+
+def _warnings(
+    contents: SourceContents,
+    sessions: Mapping[str, Sequence[str]],
+    rows: Collection[Mapping[str, str]],
+    readings: Iterable[Reading],
+) -> Iterator[str]:
+    """Times in mixed units, ids that look like visits, labels and scans that do not meet, and ages of 0."""
+    for time, _ in PAIRS:
+        if warning := unit_warning([float(row[time]) for row in rows if row.get(time)]):
+            yield f"{time}: {warning}"
+    by_stem: dict[str, list[str]] = {}
+    for patient in sessions:
+        if match := VISIT_SUFFIX.fullmatch(patient):
+            by_stem.setdefault(match[1], []).append(patient)
+    if visits := [ids for ids in by_stem.values() if len(ids) > 1]:  # these would be in several folds
+        more = f", and so do {len(visits) - 1} more" if len(visits) > 1 else ""
+        yield f"{' and '.join(visits[0][:2])} look like visits of one patient{more}: give them a `session`"
+    tabled = _tabled(contents)
+    if contents.visits and (pairs := columns.counterparts(tabled, _scanned(contents))):
+        yield other_forms(tabled, pairs)
+    unlabelled = [patient for patient in dict.fromkeys(v.patient for v in contents.visits) if patient not in tabled]
+    if tabled and unlabelled:
+        yield f"patients with scans who are in no table: {len(unlabelled)}, such as {', '.join(unlabelled[:MOST_NAMED])}"
+    yield from similar_ids(tabled)
+    if zeros := [str(r.row) for r in readings if r.rule == NO_AGE]:
+        more = f" and {len(zeros) - MOST_NAMED} more" * (len(zeros) > MOST_NAMED)
+        yield f"age: 0 in {len(zeros)} cells counts as unknown (rows {', '.join(zeros[:MOST_NAMED])}{more})"
 
 
 def _without_scans(contents: SourceContents, sessions: Mapping[str, list[str]]) -> list[LeftOut]:
-    """The patients, and the visits of others, of whom a table knows something and no scan is there."""
+    """The patients, and the visits of others, that are in a table and have no scan."""
     known = {left.patient for left in contents.left_out}
-    similar = columns.counterparts(dict.fromkeys(r.patient for r in contents.readings), _scanned(contents))
+    similar = columns.counterparts(_tabled(contents), _scanned(contents))
     lost: dict[tuple[str, str], LeftOut] = {}
     for r in contents.readings:
-        if r.patient in known and r.patient not in sessions:
-            continue
         if r.patient not in sessions:
-            other = "; among these is an id that differs only in form" * (r.patient in similar)
-            lost[r.patient, ""] = LeftOut(r.patient, r.file, f"in the table, but without scans{other}")
+            if r.patient not in known:
+                other = "; among these is an id that differs only in form" * (r.patient in similar)
+                lost[r.patient, ""] = LeftOut(r.patient, r.file, f"in the table, but without scans{other}")
         elif r.session and r.session not in sessions[r.patient] and r.value and r.column not in EVENTS:
-            other = columns.elsewhere(r.session, sessions[r.patient])
-            lost[r.patient, r.session] = LeftOut(
-                r.patient, r.file, f"visit {r.session} is in the table, but without scans{other}"
-            )
+            reason = f"visit {r.session} is in the table, but without scans{columns.elsewhere(r.session, sessions[r.patient])}"
+            lost[r.patient, r.session] = LeftOut(r.patient, r.file, reason)
     return list(lost.values())
 
 
 def _visits_of(readings: Iterable[Reading]) -> tuple[Visit, ...]:
-    """The visits that tables speak of; a patient without any has one. Raises UsageError for an id that no folder can have."""
+    """The visits that tables name; a patient without any has one. Raises UsageError for an id that no folder can have."""
     sessions: dict[str, dict[str, None]] = {}
     for reading in readings:
         if not cohort.is_patient_id(reading.patient):
             expected = "letters, digits, '.', '_' or '-'"
             raise UsageError(f"{reading.file}, row {reading.row}: patient id {reading.patient!r}; expected {expected}")
         sessions.setdefault(reading.patient, {})[reading.session] = None
-    return tuple(Visit(p, s, {}) for p, its in sessions.items() for s in its if s or set(its) == {""})
+    return tuple(Visit(p, s, {}) for p, names in sessions.items() for s in names if s or set(names) == {""})
 
 
 def _check_names(visits: Iterable[Visit]) -> None:
     """Raise UsageError where a visit is there twice, or a patient in two spellings: on some disks these are one folder."""
-    seen: set[tuple[str, str]] = set()
-    spellings: dict[str, str] = {}
+    names: set[tuple[str, str]] = set()
+    spelled: dict[str, str] = {}
     for visit in visits:
-        known = spellings.setdefault(unicodedata.normalize("NFKC", visit.patient).casefold(), visit.patient)
+        known = spelled.setdefault(unicodedata.normalize("NFKC", visit.patient).casefold(), visit.patient)
         if known != visit.patient:
             raise UsageError(f"patient {visit.patient!r} is {known!r} in another spelling; expected ids that differ by more")
-        if (visit.patient, visit.session) in seen:
+        if (visit.patient, visit.session) in names:
             named = f"patient {visit.patient}" + (f", session {visit.session}" if visit.session else "")
             raise UsageError(f"{named}: two sets of scans; expected one row or folder for each visit")
-        seen.add((visit.patient, visit.session))
+        names.add((visit.patient, visit.session))
 
 
 def _of_visit(reading: Reading, session: str, sessions: list[str]) -> Reading:
-    """The reading as one of this visit. A time that is of the patient counts from one visit, and which one is not known."""
+    """The reading as one of this visit. A time of the patient counts from one visit, and which one is not known."""
     of_patient = not reading.session and len(sessions) > 1 and any(reading.column in pair for pair in PAIRS)
     if of_patient and reading.value:
-        reading = replace(reading, value="", rule=f"{reading.rule}; not used: from which visit it counts is not said")
+        return _unused(replace(reading, session=session), "the visit from which it counts is unknown")
     return replace(reading, session=session)
 
 
-def _finest(its: Iterable[Reading]) -> Reading | None:
-    """The known reading that says it most exactly."""
-    return min((r for r in its if r.value), key=lambda r: r.give, default=None)
+def _unused(reading: Reading, why: str) -> Reading:
+    return replace(reading, value="", rule=f"{reading.rule}; not used: {why}") if reading.value else reading
 
 
-def _disagree(its: Sequence[Reading]) -> bool:
-    """Whether known readings differ by more than a coarser one leaves open: 18.4 months and 561 days are one."""
-    best = _finest(its)
+def _finest(readings: Iterable[Reading]) -> Reading | None:
+    """The most exact of the known readings."""
+    return min((r for r in readings if r.value), key=lambda r: r.tolerance, default=None)
+
+
+def _disagree(readings: Sequence[Reading]) -> bool:
+    """Whether known readings differ by more than the tolerance of a coarser one: 18.4 months and 561 days are equal."""
+    best = _finest(readings)
     return best is not None and any(
-        r.value != best.value and not (r.give > best.give and abs(float(r.value) - float(best.value)) < r.give)
-        for r in its
+        r.value != best.value and not (r.tolerance > best.tolerance and abs(float(r.value) - float(best.value)) < r.tolerance)
+        for r in readings
         if r.value
     )
 
 
-def _settled(reading: Reading, its: Sequence[Reading]) -> Reading:
+def _settled(reading: Reading, readings: Sequence[Reading]) -> Reading:
     """The reading with the value that its cell gets: none where others disagree, the finest of those that agree."""
-    if _disagree(its):
+    if _disagree(readings):
         return replace(reading, value="", rule=f"{reading.rule}; not used: readings disagree")
-    best = _finest(its)
+    best = _finest(readings)
     if best is None or not reading.value or reading.value == best.value:
         return reading
     return replace(reading, value=best.value, rule=f"{reading.rule}; a finer reading has {best.value}")
 
 
-def _paired(column: str, its: list[Reading], row: Mapping[str, list[Reading]]) -> list[Reading]:
-    """The readings of a cell, emptied where the other half of a time and its event is not known, or a death is on day 0."""
+def _paired(column: str, readings: list[Reading], row: Mapping[str, list[Reading]]) -> list[Reading]:
+    """The readings of a cell, emptied where the other half of a time and its event is unknown, or a death is on day 0."""
     for time, event in PAIRS:
         if column not in (time, event):
             continue
         other = event if column == time else time
         if not _agreed(row.get(other, [])):
-            return [replace(r, value="", rule=f"{r.rule}; not used: no {other}") if r.value else r for r in its]
+            return [_unused(r, f"no {other}") for r in readings]
         if float(_agreed(row[time]) or 1) == 0 and _agreed(row[event]) == "1":
-            return [replace(r, value="", rule=f"{r.rule}; not used: a death on day 0") if r.value else r for r in its]
-    return its
+            return [_unused(r, "a death on day 0") for r in readings]
+    return readings
 
 
-def _agreed(its: Sequence[Reading]) -> str:
-    """The value that all known readings have, as the finest says it; empty where there is none."""
-    best = _finest(its)
-    return "" if best is None or _disagree(its) else best.value
-
-
-def _unit_warnings(rows: Iterable[Mapping[str, str]]) -> list[str]:
-    """A warning for each time whose values look as if units were mixed."""
-    table = list(rows)
-    warnings = ((time, unit_warning([float(row[time]) for row in table if row.get(time)])) for time, _ in PAIRS)
-    return [f"{time}: {warning}" for time, warning in warnings if warning]
-
-
-def _age_warnings(readings: Iterable[Reading]) -> list[str]:
-    """A warning where ages of 0 were taken for missing ones."""
-    rows = [str(r.row) for r in readings if r.rule == NO_AGE]
-    more = f" and {len(rows) - MOST_NAMED} more" * (len(rows) > MOST_NAMED)
-    return [f"age: 0 in {len(rows)} cells counts as unknown (rows {', '.join(rows[:MOST_NAMED])}{more})"] if rows else []
-
-
-def _visit_warnings(patients: Iterable[str]) -> list[str]:
-    """A warning where ids of patients look like visits of fewer, who would be in several folds."""
-    by_stem: dict[str, list[str]] = {}
-    for patient in patients:
-        if match := VISIT_SUFFIX.fullmatch(patient):
-            by_stem.setdefault(match[1], []).append(patient)
-    alike = [ids for ids in by_stem.values() if len(ids) > 1]
-    if not alike:
-        return []
-    more = f", and so do {len(alike) - 1} more" if len(alike) > 1 else ""
-    return [f"{' and '.join(alike[0][:2])} look like visits of one patient{more}: give them a `session`"]
+def _agreed(readings: Sequence[Reading]) -> str:
+    """The value on which all known readings agree, as the finest has it; empty where there is none."""
+    best = _finest(readings)
+    return "" if best is None or _disagree(readings) else best.value
 
 
 def no_rule(imported: Imported) -> list[Reading]:

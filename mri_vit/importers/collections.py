@@ -11,68 +11,41 @@ from pathlib import Path
 
 from mri_vit.data.columns import ALIASES, OURS, key, our_column
 from mri_vit.errors import UsageError
-from mri_vit.importers import contrast_agent
+from mri_vit.importers import contrast_agent, layout
 from mri_vit.importers.contrast_agent import Agent
-from mri_vit.importers.layout import (
-    BRATS,
-    CENSORED,
-    EVENT,
-    METHYLATION,
-    MUTATION,
-    NO,
-    NUMBER,
-    SAME_AS,
-    SEX,
-    UNDECIDED,
-    UNKNOWN,
-    YES,
-    CellValue,
-    Column,
-    Layout,
-    Row,
-    Table,
-    above_cut_off,
-    age,
-    days,
-    days_or_alive,
-    dead_or_alive,
-    karnofsky,
-    missing,
-    named_mutation,
-    number,
-    same_brats,
-    text,
-)
+from mri_vit.importers.layout import BRATS, SAME_AS, CellValue, Column, Layout, Row, Table
 from mri_vit.run.integrity import read_json
 from mri_vit.settings.schema import CHANNELS
 
 # Plain: a table with a row per visit, or a folder of scans by patient, under any of the names in `mri_vit/data/columns.py`.
 #
-# Names are taken in any case and with any signs between: `BraTS21ID`, `patient_id`, `T1CE`, `t1-gd`. A column or file of another
-# name is not read, and what it may mean is suggested. A survival time is read where its column names the unit (`os_months`, `OS
-# (days)`).
+# Names may have any case and signs: `BraTS21ID`, `patient_id`, `T1CE`, `t1-gd`. A column or file of another name is not read, and
+# its probable meaning is suggested. A survival time is read where its column names the unit (`os_months`, `OS (days)`).
 DEATHS = ("osevent", "death", "dead", "deceased")  # names under which 1 is a death; elsewhere it may be a life
 
 
 def event(raw: str, column: str) -> CellValue:
-    """Words of life and death under any name; numbers, yes and no only where the column's name says what they mean."""
-    unclear = NUMBER.fullmatch(raw) or raw.lower() in (*YES, *NO)
-    return UNKNOWN if unclear and key(column) not in DEATHS else EVENT(raw, column)
+    """Words of life and death under any name; numbers, yes and no only where the column's name defines them."""
+    unclear = layout.NUMBER.fullmatch(raw) or raw.lower() in (*layout.YES, *layout.NO)
+    return layout.UNKNOWN if unclear and key(column) not in DEATHS else layout.EVENT(raw, column)
 
 
-FILES = (*CHANNELS, "brain_mask", "tumour_mask")
+def _path(pattern: str) -> re.Pattern[str]:
+    """A scan's path that ends like this, in a folder at any depth."""
+    return re.compile(rf"(?:^|/){pattern}\.nii(\.gz)?$")
+
+
 RULES = {
-    **{"sex": SEX, "age": age, "mgmt": METHYLATION, "pten": MUTATION, "tertp": MUTATION, "idh": MUTATION},
-    **{"site": text, SAME_AS: text, "os_days": days(), "os_event": event},
+    **{"sex": layout.SEX, "age": layout.age, "mgmt": layout.METHYLATION},
+    **dict.fromkeys(("pten", "tertp", "idh"), layout.MUTATION),
+    **{"site": layout.text, SAME_AS: layout.text, "os_days": layout.days(), "os_event": event},
 }
+WITH_CUT_OFF = ("mgmt", "pten", "tertp")  # may be an assay's number, with the cut-off in the column's name
 COLUMNS = (
     *(Column(name, (name, *ALIASES.get(name, ())), rule) for name, rule in RULES.items()),
-    *(
-        Column(name, (), above_cut_off, like=re.compile(rf"(?i)\W*{name}.*cut[-_ ]?off.*\d.*"))
-        for name in ("mgmt", "pten", "tertp")
-    ),
+    *(Column(name, (), layout.above_cut_off, like=re.compile(rf"(?i)\W*{name}.*cut[-_ ]?off.*\d.*")) for name in WITH_CUT_OFF),
 )
-SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in FILES}
+SEQUENCES = {spelling: ours for spelling, ours in OURS.items() if ours in (*CHANNELS, "brain_mask", "tumour_mask")}
 
 PLAIN = Layout(
     name="plain",
@@ -95,23 +68,22 @@ PLAIN = Layout(
 )
 
 
-# BraTS 2020: `BraTS20_Training_001_t1ce.nii.gz`, and survival_info.csv with days, of which `ALIVE (361 days later)` is a
-# censoring.
+# BraTS 2020: `BraTS20_Training_001_t1ce.nii.gz`, and survival_info.csv with days; `ALIVE (361 days later)` is a censoring.
 #
 # Source: the challenge's survival_info.csv as public code reads it: Brats20ID, Age, Survival_days, Extent_of_Resection.
 BRATS2020_SURVIVAL = Layout(
     name="brats2020_survival",
     example="BraTS20_Training_001_t1ce.nii.gz, or survival_info.csv with Brats20ID and Survival_days",
-    scans=re.compile(r"(?:^|/)(?P<patient>BraTS20_\w+_\d{3})_(?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>BraTS20_\w+_\d{3})_(?P<sequence>[A-Za-z0-9]+)"),
     tables=(
         Table(
             id=("Brats20ID", "BraTS20ID"),
             marks=("Survival_days",),
             columns=(
-                Column("age", ("Age",), age),
-                Column("resection", ("Extent_of_Resection",), text),
-                Column("os_days", ("Survival_days",), days_or_alive),
-                Column("os_event", ("Survival_days",), dead_or_alive),
+                Column("age", ("Age",), layout.age),
+                Column("resection", ("Extent_of_Resection",), layout.text),
+                Column("os_days", ("Survival_days",), layout.days_or_alive),
+                Column("os_event", ("Survival_days",), layout.dead_or_alive),
             ),
         ),
     ),
@@ -121,24 +93,19 @@ BRATS2020_SURVIVAL = Layout(
 # BraTS 2021: `BraTS2021_00001_t1ce.nii.gz`, a patient each; with the labels of RSNA-MICCAI where they lie beside.
 #
 # Source: Baid et al. 2021, arXiv:2107.02314. The challenge has no survival times. Ids of its two tasks have the same five digits.
-def _with_prefix(patient: str, session: str) -> tuple[str, str]:
-    digits = patient.removeprefix("BraTS2021_")
-    return f"BraTS2021_{digits.zfill(5)}", session
-
-
 BRATS2021 = Layout(
     name="brats2021",
     example="BraTS2021_00001_t1ce.nii.gz",
-    scans=re.compile(r"(?:^|/)(?P<patient>BraTS2021_\d{5})[_/](?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>BraTS2021_\d{5})[_/](?P<sequence>[A-Za-z0-9]+)"),
     tables=(
         Table(
             id=("BraTS21ID",),
             marks=("MGMT_value",),
             ids=re.compile(r"(?P<patient>(BraTS2021_)?\d{1,5})"),
-            columns=(Column("mgmt", ("MGMT_value",), METHYLATION),),
+            columns=(Column("mgmt", ("MGMT_value",), layout.METHYLATION),),
         ),
     ),
-    called=_with_prefix,
+    called=lambda patient, session: (f"BraTS2021_{patient.removeprefix('BraTS2021_').zfill(5)}", session),
     owns_tables=False,
 )
 
@@ -149,7 +116,7 @@ BRATS2021 = Layout(
 BRATS2023 = Layout(
     name="brats2023",
     example="BraTS-GLI-00000-000-t1c.nii.gz",
-    scans=re.compile(r"(?:^|/)(?P<patient>BraTS-[A-Z]+-\d{4,5})-(?P<session>\d{3})-(?P<sequence>\w+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>BraTS-[A-Z]+-\d{4,5})-(?P<session>\d{3})-(?P<sequence>\w+)"),
 )
 
 
@@ -159,32 +126,26 @@ BRATS2023 = Layout(
 # scans are DICOM; converted ones are read as `00000/00000_t1ce.nii.gz`, `00000/T1wCE.nii.gz`.
 BLANK_IMAGES = "known bad: the challenge's data page names it as one with blank images of a sequence"
 
-
-def _five_digits(patient: str, session: str) -> tuple[str, str]:
-    return patient.zfill(5), session
-
-
 RSNA_MICCAI = Layout(
     name="rsna_miccai",
     example="train_labels.csv with BraTS21ID and MGMT_value, or 00000/T1wCE.nii.gz",
-    scans=re.compile(r"(?:^|/)(?P<patient>\d{5})/(?:(?P=patient)_)?(?P<sequence>\w+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>\d{5})/(?:(?P=patient)_)?(?P<sequence>\w+)"),
     sequences=BRATS | {"t1w": "t1", "t1wce": "t1ce"},
     tables=(
         Table(
             id=("BraTS21ID",),
             marks=("MGMT_value",),
             ids=re.compile(r"(?P<patient>\d{1,5})"),
-            columns=(Column("mgmt", ("MGMT_value",), METHYLATION), Column(SAME_AS, ("BraTS21ID",), same_brats)),
+            columns=(Column("mgmt", ("MGMT_value",), layout.METHYLATION), Column(SAME_AS, ("BraTS21ID",), layout.same_brats)),
         ),
     ),
-    telling=re.compile(r"(?:^|/)\d{5}/(T1wCE|T1w|T2w|FLAIR)\.nii"),  # five digits alone are any hospital's
-    called=_five_digits,
+    distinctive=re.compile(r"(?:^|/)\d{5}/(T1wCE|T1w|T2w|FLAIR)\.nii"),  # five digits alone are any hospital's
+    called=lambda patient, session: (patient.zfill(5), session),
     bad=dict.fromkeys(("00109", "00123", "00709"), BLANK_IMAGES),
 )
 
 
-# UCSF-PDGM: `UCSF-PDGM-0004_T1c.nii.gz` and UCSF-PDGM-metadata_v2.csv or later; images have ids of four digits, the table of
-# three.
+# UCSF-PDGM: `UCSF-PDGM-0004_T1c.nii.gz` and UCSF-PDGM-metadata_v2.csv or later, whose ids have three digits.
 #
 # Source: Calabrese et al. 2022, doi:10.1148/ryai.220058, and TCIA's pages, doi:10.7937/tcia.bdgf-8v37. OS is in days. Six of the
 # 501 are second visits: TCIA renamed them in version 3 (0138 is 0429_FU003d, three days later); in the table of version 2, sex,
@@ -210,9 +171,7 @@ def _ucsf_since_first(row: Row, session: str) -> str:
 UCSF_PDGM = Layout(
     name="ucsf_pdgm",
     example="UCSF-PDGM-0004_T1c.nii.gz, or UCSF-PDGM-004 in a table with MGMT status",
-    scans=re.compile(
-        r"(?:^|/)UCSF-PDGM-(?P<patient>\d{3,4})(_(?P<session>FU\d+d))?_(?P<sequence>[A-Za-z0-9]+|\w+_segmentation)\.nii(\.gz)?$"
-    ),
+    scans=_path(r"UCSF-PDGM-(?P<patient>\d{3,4})(_(?P<session>FU\d+d))?_(?P<sequence>[A-Za-z0-9]+|\w+_segmentation)"),
     sequences=BRATS | {"brainsegmentation": "brain_mask", "tumorsegmentation": "tumour_mask"},
     tables=(
         Table(
@@ -220,17 +179,17 @@ UCSF_PDGM = Layout(
             marks=("MGMT status", "1-dead 0-alive"),
             ids=re.compile(r"UCSF-PDGM-(?P<patient>\d{3,4})(_(?P<session>FU\d+d))?"),
             columns=(
-                Column("sex", ("Sex",), SEX),
-                Column("age", ("Age at MRI",), age),
-                Column("grade", ("WHO CNS Grade",), number),
+                Column("sex", ("Sex",), layout.SEX),
+                Column("age", ("Age at MRI",), layout.age),
+                Column("grade", ("WHO CNS Grade",), layout.number),
                 # It says what IDH is: by this name, no study of IDH takes it for a covariate.
-                Column("idh_diagnosis", ("Final pathologic diagnosis (WHO 2021)",), text),
-                Column("mgmt", ("MGMT status",), METHYLATION),  # the index is not made a label: cohorts cut it differently
-                Column("mgmt_index", ("MGMT index",), number),
-                Column("idh", ("IDH",), named_mutation),
-                Column("os_days", ("OS",), days("day"), since=_ucsf_since_first),
-                Column("os_event", ("1-dead 0-alive",), EVENT),
-                Column(SAME_AS, ("BraTS21 ID",), same_brats),
+                Column("idh_diagnosis", ("Final pathologic diagnosis (WHO 2021)",), layout.text),
+                Column("mgmt", ("MGMT status",), layout.METHYLATION),  # the index is not made a label: cohorts cut it differently
+                Column("mgmt_index", ("MGMT index",), layout.number),
+                Column("idh", ("IDH",), layout.named_mutation),
+                Column("os_days", ("OS",), layout.days("day"), since=_ucsf_since_first),
+                Column("os_event", ("1-dead 0-alive",), layout.EVENT),
+                Column(SAME_AS, ("BraTS21 ID",), layout.same_brats),
             ),
         ),
     ),
@@ -238,8 +197,7 @@ UCSF_PDGM = Layout(
 )
 
 
-# UPENN-GBM: `UPENN-GBM-00001_11_T1GD.nii.gz` and UPENN-GBM_clinical_info; `_11` is the first visit, `_21` the one at
-# recurrence.
+# UPENN-GBM: `UPENN-GBM-00001_11_T1GD.nii.gz` and UPENN-GBM_clinical_info; `_11` is the first visit, `_21` that at recurrence.
 #
 # Source: Bakas et al. 2022, doi:10.1038/s41597-022-01560-7, and its table v2.1. Survival counts from the surgery of the row's own
 # visit: of the 41 patients with both, the first row's survival less the second's is the time between them to within 9 days before
@@ -248,7 +206,7 @@ UCSF_PDGM = Layout(
 UPENN_GBM = Layout(
     name="upenn_gbm",
     example="UPENN-GBM-00001_11_T1GD.nii.gz, or UPENN-GBM-00001_11 in a table with Survival_Censor",
-    scans=re.compile(r"(?:^|/)(?P<patient>UPENN-GBM-\d{5})_(?P<session>\d\d)_(?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>UPENN-GBM-\d{5})_(?P<session>\d\d)_(?P<sequence>[A-Za-z0-9]+)"),
     sequences=BRATS | {"segm": "tumour_mask"},
     tables=(
         Table(
@@ -256,13 +214,13 @@ UPENN_GBM = Layout(
             marks=("Survival_from_surgery_days_UPDATED", "Survival_Censor"),
             ids=re.compile(r"(?P<patient>UPENN-GBM-\d{5})_(?P<session>\d\d)"),
             columns=(
-                Column("sex", ("Gender",), SEX),
-                Column("age", ("Age_at_scan_years",), age),
-                Column("kps", ("KPS",), karnofsky),
-                Column("mgmt", ("MGMT",), METHYLATION),
-                Column("idh1", ("IDH1",), MUTATION),
-                Column("os_days", ("Survival_from_surgery_days_UPDATED", "Survival_Censor"), days("day")),
-                Column("os_event", ("Survival_Status",), EVENT),
+                Column("sex", ("Gender",), layout.SEX),
+                Column("age", ("Age_at_scan_years",), layout.age),
+                Column("kps", ("KPS",), layout.karnofsky),
+                Column("mgmt", ("MGMT",), layout.METHYLATION),
+                Column("idh1", ("IDH1",), layout.MUTATION),
+                Column("os_days", ("Survival_from_surgery_days_UPDATED", "Survival_Censor"), layout.days("day")),
+                Column("os_event", ("Survival_Status",), layout.EVENT),
             ),
         ),
     ),
@@ -281,13 +239,13 @@ TCGA_ID = re.compile(r"(?P<patient>TCGA-\w\w-\w{4})(-.*)?")  # more behind it is
 def _tcga_no_day(row: Row) -> str:
     """A death without its day is not on the day of the last follow-up; columns as the GDC names them, before 2024 and since."""
     status, day = (row.cell(name) or row.cell(f"demographic.{name}") for name in ("vital_status", "days_to_death"))
-    return "dead on a day that is not known" if EVENT(status, "").value == "1" and missing(day) else ""
+    return "dead on a day that is not known" if layout.EVENT(status, "").value == "1" and layout.missing(day) else ""
 
 
 TCGA = Layout(
     name="tcga",
     example="TCGA-02-0003_1996.06.08_t1Gd.nii.gz, TCGA-02-0003/t1ce.nii.gz, or TCGA-02-0003 in a table with Case_ID and PTEN",
-    scans=re.compile(r"(?:^|/)(?P<patient>TCGA-\w\w-\w{4})(_[^/]*_|_|/)(?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>TCGA-\w\w-\w{4})(_[^/]*_|_|/)(?P<sequence>[A-Za-z0-9]+)"),
     sequences=BRATS | {"glistrboost": "tumour_mask"},
     tables=(
         Table(
@@ -295,11 +253,11 @@ TCGA = Layout(
             marks=("Project", "PTEN"),
             ids=TCGA_ID,
             columns=(
-                Column("sex", ("Gender",), SEX),
-                Column("age", ("Age_at_diagnosis",), age),
-                Column("project", ("Project",), text),
-                Column("diagnosis", ("Primary_Diagnosis",), text),
-                *(Column(gene.lower(), (gene,), MUTATION) for gene in ("PTEN", "IDH1", "IDH2", "TP53", "ATRX", "EGFR")),
+                Column("sex", ("Gender",), layout.SEX),
+                Column("age", ("Age_at_diagnosis",), layout.age),
+                Column("project", ("Project",), layout.text),
+                Column("diagnosis", ("Primary_Diagnosis",), layout.text),
+                *(Column(gene.lower(), (gene,), layout.MUTATION) for gene in ("PTEN", "IDH1", "IDH2", "TP53", "ATRX", "EGFR")),
             ),
         ),
         Table(
@@ -307,36 +265,30 @@ TCGA = Layout(
             marks=("MGMT promoter status", "TERT promoter status"),
             ids=TCGA_ID,
             columns=(
-                Column("mgmt", ("MGMT promoter status",), METHYLATION),
-                Column("tertp", ("TERT promoter status",), MUTATION),
-                Column("idh", ("IDH status",), MUTATION),
-                Column("age", ("Age (years at diagnosis)",), age),
-                Column("sex", ("Gender",), SEX),
-                Column("os_days", ("Survival (months)",), days("month")),
-                Column("os_event", ("Vital status (1=dead)",), EVENT),
+                Column("mgmt", ("MGMT promoter status",), layout.METHYLATION),
+                Column("tertp", ("TERT promoter status",), layout.MUTATION),
+                Column("idh", ("IDH status",), layout.MUTATION),
+                Column("age", ("Age (years at diagnosis)",), layout.age),
+                Column("sex", ("Gender",), layout.SEX),
+                Column("os_days", ("Survival (months)",), layout.days("month")),
+                Column("os_event", ("Vital status (1=dead)",), layout.EVENT),
             ),
         ),
-        Table(
-            id=("case_submitter_id",),
-            marks=("vital_status", "days_to_death"),
-            ids=TCGA_ID,
-            columns=(
-                Column("sex", ("gender",), SEX),
-                Column("os_days", ("days_to_death", "days_to_last_follow_up"), days("day"), unless=_tcga_no_day),
-                Column("os_event", ("vital_status",), EVENT),
-            ),
-        ),
-        Table(  # the same since the GDC's release of November 2024, whose columns carry the name of their table
-            id=("cases.submitter_id",),
-            marks=("demographic.vital_status", "demographic.days_to_death"),
-            ids=TCGA_ID,
-            columns=(
-                Column("sex", ("demographic.gender", "demographic.sex_at_birth"), SEX),
-                Column(
-                    "os_days", ("demographic.days_to_death", "diagnoses.days_to_last_follow_up"), days("day"), unless=_tcga_no_day
+        *(  # clinical.tsv; since the GDC's release of November 2024 columns carry the name of their table
+            Table(
+                id=(case_id,),
+                marks=(f"{about}vital_status", f"{about}days_to_death"),
+                ids=TCGA_ID,
+                columns=(
+                    Column("sex", (f"{about}gender", f"{about}sex_at_birth"), layout.SEX),
+                    Column("os_days", (f"{about}days_to_death", follow_up), layout.days("day"), unless=_tcga_no_day),
+                    Column("os_event", (f"{about}vital_status",), layout.EVENT),
                 ),
-                Column("os_event", ("demographic.vital_status",), EVENT),
-            ),
+            )
+            for case_id, about, follow_up in (
+                ("case_submitter_id", "", "days_to_last_follow_up"),
+                ("cases.submitter_id", "demographic.", "diagnoses.days_to_last_follow_up"),
+            )
         ),
     ),
 )
@@ -354,16 +306,12 @@ MU_VISITS = {
 }
 
 
-def _mu_since_diagnosis(row: Row, session: str) -> str:
-    return row.cell(MU_VISITS[session])
-
+MU_DEATH = "Number of days from Diagnosis to death (Days)"
 
 MU_GLIOMA_POST = Layout(
     name="mu_glioma_post",
     example="PatientID_0003_Timepoint_1_brain_t1c.nii.gz, or a table with Patient_ID and MGMT methylation",
-    scans=re.compile(
-        r"(?:^|/)(?P<patient>PatientID_\d{4})_(?P<session>Timepoint_\d+)_(brain_)?(?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"
-    ),
+    scans=_path(r"(?P<patient>PatientID_\d{4})_(?P<session>Timepoint_\d+)_(brain_)?(?P<sequence>[A-Za-z0-9]+)"),
     sequences={"t1n": "t1", "t1c": "t1ce", "t2w": "t2", "t2f": "flair", "tumormask": "tumour_mask"},
     tables=(
         Table(
@@ -371,16 +319,18 @@ MU_GLIOMA_POST = Layout(
             marks=("MGMT methylation", "Overall Survival (Death)"),
             ids=re.compile(r"(?P<patient>PatientID_\d{4})"),
             columns=(
-                Column("sex", ("Sex at Birth",), SEX),
-                Column("age", ("Age at diagnosis",), age),
-                Column("mgmt", ("MGMT methylation",), METHYLATION),
-                Column("tertp", ("TERT promoter mutation",), MUTATION),
-                Column("idh1", ("IDH1 mutation",), MUTATION),
+                Column("sex", ("Sex at Birth",), layout.SEX),
+                Column("age", ("Age at diagnosis",), layout.age),
+                Column("mgmt", ("MGMT methylation",), layout.METHYLATION),
+                Column("tertp", ("TERT promoter mutation",), layout.MUTATION),
+                Column("idh1", ("IDH1 mutation",), layout.MUTATION),
                 *(
-                    Column("os_days", ("Number of days from Diagnosis to death (Days)",), days("day"), visit, _mu_since_diagnosis)
+                    Column(
+                        "os_days", (MU_DEATH,), layout.days("day"), visit, since=lambda row, session: row.cell(MU_VISITS[session])
+                    )
                     for visit in MU_VISITS
                 ),
-                *(Column("os_event", ("Overall Survival (Death)",), EVENT, visit) for visit in MU_VISITS),
+                *(Column("os_event", ("Overall Survival (Death)",), layout.EVENT, visit) for visit in MU_VISITS),
             ),
         ),
     ),
@@ -395,7 +345,7 @@ MU_GLIOMA_POST = Layout(
 RHUH_GBM = Layout(
     name="rhuh_gbm",
     example="RHUH-0001_0_t1ce.nii.gz, or RHUH-0001 in a table with Right Censored",
-    scans=re.compile(r"(?:^|/)(?P<patient>RHUH-\d{4})_(?P<session>\d)_(?P<sequence>[A-Za-z0-9]+)\.nii(\.gz)?$"),
+    scans=_path(r"(?P<patient>RHUH-\d{4})_(?P<session>\d)_(?P<sequence>[A-Za-z0-9]+)"),
     sequences=BRATS | {"segmentations": "tumour_mask"},
     tables=(
         Table(
@@ -403,12 +353,12 @@ RHUH_GBM = Layout(
             marks=("Right Censored", "Overall survival [OS] (days)"),
             ids=re.compile(r"(?P<patient>RHUH-\d{4})"),
             columns=(
-                Column("sex", ("Sex",), SEX),
-                Column("age", ("Age",), age),
-                Column("kps", ("Preoperative KPS",), karnofsky, "0"),
-                Column("idh", ("IDH status = (mutant [mut], wild type [wt], NOS)",), MUTATION),
-                Column("os_days", ("Overall survival [OS] (days)",), days("day"), "0"),
-                Column("os_event", ("Right Censored",), CENSORED, "0"),
+                Column("sex", ("Sex",), layout.SEX),
+                Column("age", ("Age",), layout.age),
+                Column("kps", ("Preoperative KPS",), layout.karnofsky, "0"),
+                Column("idh", ("IDH status = (mutant [mut], wild type [wt], NOS)",), layout.MUTATION),
+                Column("os_days", ("Overall survival [OS] (days)",), layout.days("day"), "0"),
+                Column("os_event", ("Right Censored",), layout.CENSORED, "0"),
             ),
         ),
     ),
@@ -438,9 +388,7 @@ NNUNET = Layout(
     name="nnunet",
     collection=False,
     example="imagesTr/case_0000.nii.gz beside dataset.json",
-    scans=re.compile(
-        r"(?:^|/)(?:images(?:Tr|Ts)/(?P<patient>[^/]+)_(?P<sequence>\d{4})|labels(?:Tr|Ts)/(?P<masked>[^/]+))\.nii(\.gz)?$"
-    ),
+    scans=_path(r"(?:images(?:Tr|Ts)/(?P<patient>[^/]+)_(?P<sequence>\d{4})|labels(?:Tr|Ts)/(?P<masked>[^/]+))"),
     read_sequences=_nnunet_channels,
 )
 
@@ -452,9 +400,7 @@ NNUNET = Layout(
 # other or hold a word that may be an agent's, and so is a visit with several runs of a sequence: which one is meant is not
 # guessed. pybids would add nothing to the pattern.
 BIDS_AGENT = re.compile(r"_ce-([A-Za-z0-9]+)")
-BIDS_FREE_TEXT = re.compile(
-    r"_(?:acq|desc|rec|label)-([A-Za-z0-9]+)"
-)  # labels that are free text; ses- and run- say nothing of a scan
+BIDS_FREE_TEXT = re.compile(r"_(?:acq|desc|rec|label)-([A-Za-z0-9]+)")  # ses- and run- do not describe a scan
 # Of an agent within a label, which can hold no signs between words: post3d, fsgd, 1mmpost. What is glued to it is not known.
 BIDS_GLUED_AGENT = re.compile(
     r"(?i)post(?!op|rt|foss|rad|chem|proc|er|ur|\d*(?:mo|wk|week|day))|gd|gad|contrast|kontrast|(?<![a-z])km|km(?![a-z])"
@@ -473,9 +419,9 @@ def bids_channel(words: Mapping[str, str]) -> str:
     naming = BIDS_FREE_TEXT.findall(words["labels"])
     by_labels.add(contrast_agent.named(" ".join(naming)))
     if by_labels == {Agent.UNSAID} and any(BIDS_GLUED_AGENT.search(label) for label in naming):
-        return UNDECIDED
+        return layout.UNDECIDED
     if by_labels >= {Agent.GIVEN, Agent.NONE} or Agent.UNCLEAR in by_labels or unknown:
-        return UNDECIDED
+        return layout.UNDECIDED
     return "t1ce" if Agent.GIVEN in by_labels else "t1"
 
 
@@ -492,18 +438,11 @@ BIDS = Layout(
 )
 
 
-# The layouts by name; docs/extending/layout.md says how a new one is added.
+# The layouts by name; docs/extending/layout.md explains how to add one. PLAIN is last: it matches much of the others.
 LAYOUTS: dict[str, Layout] = {
-    "brats2021": BRATS2021,
-    "brats2023": BRATS2023,
-    "rsna_miccai": RSNA_MICCAI,
-    "ucsf_pdgm": UCSF_PDGM,
-    "upenn_gbm": UPENN_GBM,
-    "tcga": TCGA,
-    "mu_glioma_post": MU_GLIOMA_POST,
-    "rhuh_gbm": RHUH_GBM,
-    "brats2020_survival": BRATS2020_SURVIVAL,
-    "nnunet": NNUNET,
-    "bids": BIDS,
-    "plain": PLAIN,  # last: it takes much that the others name more exactly
+    entry.name: entry
+    for entry in (
+        *(BRATS2021, BRATS2023, RSNA_MICCAI, UCSF_PDGM, UPENN_GBM, TCGA, MU_GLIOMA_POST, RHUH_GBM, BRATS2020_SURVIVAL),
+        *(NNUNET, BIDS, PLAIN),
+    )
 }

@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
@@ -22,11 +22,11 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.sheet import to_csv
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers import dicom
-from mri_vit.importers.cohort_table import Imported, merge, no_rule, other_forms, with_ids_of_scans
+from mri_vit.importers.cohort_table import Imported, merge, no_rule, other_forms, similar_ids, with_ids_of_scans
 from mri_vit.importers.collections import LAYOUTS, PLAIN
 from mri_vit.importers.dicom.identity import Hasher, default_key, load_hasher
-from mri_vit.importers.layout import SAME_AS, Reading, SourceContents
-from mri_vit.importers.layout_reader import read_source, recognise_layout, with_strays, without_strays
+from mri_vit.importers.layout import SAME_AS, Layout, LeftOut, Reading, SourceContents
+from mri_vit.importers.layout_reader import read_source, recognise_layout
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, say
@@ -35,35 +35,58 @@ from mri_vit.settings.recipe import CHANNELS, REFERENCE
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
-IMPORT = "import.json"  # by its hash of the table, a table of ours is known
+IMPORT = "import.json"  # its hash of the table shows that mri-vit wrote the table
+MASKS = ("brain_mask", "tumour_mask")
 ORIGIN_COLUMNS = ("patient", "session", "column", "value", "file", "row", "source_column", "raw", "rule")
 
 
 def write_cohort(imported: Imported, layout: str, source: str, folder: Path, name: str = "") -> None:
     """Write an imported cohort into a folder, which is made; `name` is its name for other cohorts, where it has one.
 
+    A column `session` is written where visits differ by it, masks and further sequences where a visit has any.
     Raises UsageError where the folder holds another cohort table.
     """
     refuse_foreign(folder)
     home = folder.resolve()
-    table = _cohort_csv(imported, name, home)
+    visits = imported.visits
+    channels = (*CHANNELS, *dict.fromkeys(name for visit in visits for name in visit.scans if name not in CHANNELS))
+    masks = [mask for mask in MASKS if any(getattr(visit, mask) for visit in visits)]
+    by_session = len({visit.session for visit in visits}) > 1
+    rows = []
+    for visit in visits:
+        paths = [*(visit.scans.get(channel) for channel in channels), *(getattr(visit, mask) for mask in masks)]
+        cells = imported.cells[visit.patient, visit.session]
+        rows.append(
+            [
+                *([visit.patient, visit.session] if by_session else [visit.patient]),
+                *(relative_path(path, home) for path in paths),
+                *([name] if name else []),
+                *(cells.get(column, "") for column in imported.columns),
+            ]
+        )
+    fixed = ["patient", *["session"] * by_session, *channels, *masks, *["cohort"] * bool(name)]
+    table = to_csv((*fixed, *imported.columns), rows)
     folder.mkdir(parents=True, exist_ok=True)
     refuse_unreadable(table, home)
     write_record(table, layout, source, home, imported.notes)
     for file, readings in ((PROVENANCE, imported.readings), (CONFLICTS, imported.conflicts)):
-        write_bytes(to_csv(ORIGIN_COLUMNS, (_origin(reading, by_session(imported)) for reading in readings)), home / file)
-    excluded = ((x.patient, str(x.file or ""), x.reason) for x in imported.left_out)
+        origins = (
+            (r.patient, r.session * by_session, r.column, r.value, str(r.file), str(r.row), r.source_column, r.raw, r.rule)
+            for r in readings
+        )
+        write_bytes(to_csv(ORIGIN_COLUMNS, origins), home / file)
+    excluded = ((left.patient, str(left.file or ""), left.reason) for left in imported.left_out)
     write_bytes(to_csv(("patient", "file", "reason"), excluded), home / files.EXCLUDED)
     write_bytes(table, home / files.COHORT)
 
 
 def write_record(table: bytes, made_by: str, source: str, home: Path, notes: Sequence[str] = ()) -> None:
-    """Write the record by which a folder and its cohort table are known as ours; before anything else, the table last.
+    """Write the record that marks a folder and its cohort table as ours; before anything else, the table last.
 
-    It has the hash of the table that stands there as well, which stays ours if the writing is cut off.
+    It has the hash of the table that is there already as well, which stays ours if the writing is cut off.
     """
-    there = home / files.COHORT
-    hashes = [sha256(content).hexdigest() for content in (table, *([there.read_bytes()] if there.exists() else []))]
+    old = home / files.COHORT
+    hashes = [sha256(content).hexdigest() for content in (table, *([old.read_bytes()] if old.exists() else []))]
     record = {"layout": made_by, "source": source, "cohort": hashes, "notes": list(notes)}
     write_bytes(f"{json.dumps(record, indent=1)}\n".encode(), home / IMPORT)
 
@@ -73,7 +96,7 @@ def refuse_unreadable(table: bytes, home: Path) -> None:
     with tempfile.NamedTemporaryFile(dir=home, prefix=".cohort-", suffix=".csv") as file:
         file.write(table)
         file.flush()
-        if table.count(b"\n") > 1:  # a table of nobody says so itself
+        if table.count(b"\n") > 1:  # there is a row to read
             cohort.read(Path(file.name), (), needed=())
 
 
@@ -85,7 +108,7 @@ def check_destination(source: Path, folder: Path) -> None:
         raise UsageError(f"{folder}: a file; expected a folder for the cohort")
     inputs = source.resolve() if source.is_dir() else source.resolve().parent
     if folder.resolve() == inputs or (source.is_dir() and inputs in folder.resolve().parents):
-        raise UsageError(f"{folder}: in the source, which stays as it is; name a folder outside of {inputs}")
+        raise UsageError(f"{folder}: inside the source, which is not changed; name a folder outside of {inputs}")
 
 
 def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
@@ -97,36 +120,13 @@ def refuse_foreign(folder: Path, also: Iterable[str] = ()) -> None:
     present = sorted({files.COHORT, PROVENANCE, CONFLICTS, files.EXCLUDED, *also} & set(atomic.entries(folder)))
     if present and "layout" not in record:
         raise UsageError(f"{folder / present[0]}: mri-vit did not write it; name another folder, or move it away")
-    there = folder / files.COHORT
-    if there.exists() and sha256(there.read_bytes()).hexdigest() not in record.get("cohort", ()):
-        raise UsageError(f"{there}: not as mri-vit wrote it; name another folder, or move it away")
+    table = folder / files.COHORT
+    if table.exists() and sha256(table.read_bytes()).hexdigest() not in record.get("cohort", ()):
+        raise UsageError(f"{table}: not as mri-vit wrote it; name another folder, or move it away")
 
 
-def _cohort_csv(imported: Imported, named: str, home: Path) -> bytes:
-    """The table; the column `session` is there where visits differ by it, and masks and further sequences where there are any."""
-    more = dict.fromkeys(name for visit in imported.visits for name in visit.scans if name not in CHANNELS)
-    channels = (*CHANNELS, *more)
-    masks = [name for name in ("brain_mask", "tumour_mask") if any(getattr(v, name) for v in imported.visits)]
-    sessions = ["session"] if by_session(imported) else []
-    origin = ["cohort"] if named else []
-    rows = []
-    for visit in imported.visits:
-        paths = [visit.scans.get(channel) for channel in channels] + [getattr(visit, name) for name in masks]
-        cells = imported.cells[visit.patient, visit.session]
-        rows.append(
-            [
-                visit.patient,
-                *([visit.session] if sessions else []),
-                *(way_to(path, home) for path in paths),
-                *([named] if named else []),
-                *(cells.get(column, "") for column in imported.columns),
-            ]
-        )
-    return to_csv(("patient", *sessions, *channels, *masks, *origin, *imported.columns), rows)
-
-
-def way_to(path: Path | None, home: Path) -> str:
-    """The file from the table's folder, as `mri_vit.data.cohort` reads it; whole where there is no way between them."""
+def relative_path(path: Path | None, home: Path) -> str:
+    """The file from the table's folder, as `mri_vit.data.cohort` reads it; absolute where there is no relative path."""
     if path is None:
         return ""
     absolute = path.parent.resolve() / path.name  # the file's own name, which a link's target may not end in .nii
@@ -136,58 +136,38 @@ def way_to(path: Path | None, home: Path) -> str:
         return str(absolute)
 
 
-def by_session(imported: Imported) -> bool:
-    """Whether visits differ by their session, so that the table needs a column for it."""
-    return len({visit.session for visit in imported.visits}) > 1
-
-
-def _origin(reading: Reading, sessions: bool) -> Sequence[str]:
-    return (
-        *(
-            reading.patient,
-            reading.session if sessions else "",
-            reading.column,
-            reading.value,
-            str(reading.file),
-            str(reading.row),
-        ),
-        *(reading.source_column, reading.raw, reading.rule),
-    )
-
-
-MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # labels, studied or not
+MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # usual labels, studied or not
 WITHOUT_MASKS, WITH_MASKS = "gbm.toml", "gbm_masks.toml"
-MIN_PER_CLASS = 2  # patients of a class: one to learn from and one to test on, the least that folds can be made of
+MIN_PER_CLASS = 2  # patients of a class: one to train on and one to test on, the fewest that folds need
 STUDY_HEAD = """\
-# The study that we recommend for the cohort in this folder, which `mri-vit import` wrote: the settings of configs/{recipe}.
-# Look at provenance.csv for the origin of every label, at conflicts.csv and excluded.csv for what was not used, then:
+# The study that we recommend for the cohort in this folder, written by `mri-vit import`: the settings of configs/{recipe}.
+# See provenance.csv for the origin of every label, conflicts.csv and excluded.csv for what was not used, then:
 #   mri-vit check study.toml      reads this file and the table, starts nothing
 #   mri-vit run study.toml        prepares, trains, explains and reports
 # All other keys have defaults; `mri-vit run --help` lists them. Scans with a skull need the extra "brain", or masks in the table.
 
 """
 NO_LABEL = """
-# No label can be studied yet, and `mri-vit check` says what is lacking. Add it to the table, or name other labels here.
+# No label can be studied yet: `mri-vit check` names what is missing. Add it to the table, or name other labels here.
 """
-PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names the one column, and no more
+PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names this one column only
 
 
 def write_study(name: str, folder: Path, console: Console, known: Sequence[Endpoint] = MARKERS) -> None:
-    """Write the study file beside a cohort's table where there is none: what somebody changed in one stays."""
+    """Write the study file beside a cohort's table where there is none: one that a user may have changed stays."""
     path = folder / files.STUDY
     if path.exists():
-        say(console, f"{path} is there already and stays")
+        say(console, f"{path} exists and is kept")
     else:
         write_bytes(study_file(name, folder / files.COHORT, known).encode(), path)
         say(console, f"study file {path}")
 
 
 def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> str:
-    """The recommended study of a cohort table that lies beside the study file, with those endpoints that can be studied.
+    """The recommended study of a cohort table that lies beside the study file, with the endpoints that can be studied.
 
-    Where none can, it has those of which the table has columns, so that `check` says what each lacks.
-
-    `known` are the endpoints that are looked for. Raises UsageError where the table cannot be read.
+    Where none can, it has those of which the table has columns, so that `check` names what each lacks. `known` are the endpoints
+    that are considered. Raises UsageError where the table cannot be read.
     """
     header = sheet.columns(table)
     labelled = [endpoint for endpoint in known if set(endpoint.columns) <= set(header)]
@@ -195,17 +175,16 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
     masked = 2 * sum(patient.tumour_mask is not None for patient in patients) > len(patients)
     recipe = WITH_MASKS if masked else WITHOUT_MASKS
     settings = (resources.files("mri_vit.settings") / recipe).read_text(encoding="utf-8")
-    there = [channel for channel in CHANNELS if any(patient.scans[channel] for patient in patients)]
+    present = [channel for channel in CHANNELS if any(patient.scans[channel] for patient in patients)]
     text = settings[re.search(r"(?m)^name = ", settings).start() :]  # type: ignore[union-attr] # every study has a name
-    beside = {"name": name, "cohort": table.name, "output": "run"}
-    for key, value in beside.items():
+    for key, value in {"name": name, "cohort": table.name, "output": "run"}.items():
         text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text, count=1)
     text = re.sub(r'(?m)^prepared = ".*/(.*)"$', r'prepared = "\1"', text, count=1)
-    if there and len(there) < len(CHANNELS):
-        line = f"channels = {json.dumps(there)}  # of t1, t1ce, t2 and flair those that any patient has"
+    if present and len(present) < len(CHANNELS):
+        line = f"channels = {json.dumps(present)}  # those of t1, t1ce, t2 and flair that any patient has"
         text = text.replace("seed = 0\n", f"seed = 0\n{line}\n", 1)
-    if there and REFERENCE not in there:
-        line = f'reference = "{there[0]}"  # to which the others are aligned; it is T1ce where there is one'
+    if present and REFERENCE not in present:
+        line = f'reference = "{present[0]}"  # to which the others are aligned; it is T1ce where there is one'
         text = text.replace("[prepare]\n", f"[prepare]\n{line}\n", 1)
     first = cohort.first_visits(patients)
     reasons = {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
@@ -216,26 +195,27 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
         scarce = min(rarest, key=rarest.__getitem__)
         line = f"folds = {rarest[scarce]}  # not {usual}: so many patients are in the rarer class of {scarce}, or died"
         text = re.sub(r"(?m)^folds = .*$", line, text, count=1)
-    sections = map(_section, studied or labelled or PLACEHOLDER)
-    return STUDY_HEAD.format(recipe=recipe) + text + "".join((*_not_studied(reasons), NO_LABEL * (not studied), *sections))
+    text += "".join(f"\n# Not studied: {name}; {reason}.\n" for name, reason in reasons.items() if reason)
+    text += NO_LABEL * (not studied)
+    for endpoint in studied or labelled or PLACEHOLDER:
+        fields = endpoint.model_dump(exclude_none=True).items()
+        text += "\n[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields)
+    return STUDY_HEAD.format(recipe=recipe) + text
 
 
 def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:
-    """Why nothing can be learned of an endpoint; "" where it can. Of each patient the first visit counts, as in the folds."""
+    """Why an endpoint cannot be studied; "" where it can. Only the first visit of each patient counts, as in the folds."""
     count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
     if not count:
         return "no label is known"
     least, n = _rarest(endpoint, patients), count.total()
+    if least >= MIN_PER_CLASS:
+        return ""
     if endpoint.kind == "survival":
-        few = f"{least or 'none'} of {n} patients died, so that no survival is learned" + "; it takes two" * least
-        return few if least < MIN_PER_CLASS else ""
+        return f"{least or 'none'} of {n} patients died; survival needs {MIN_PER_CLASS} deaths"
     if not least:
-        return f"all {n} labels are {next(iter(count))}, and a class is learned from both"
-    return (
-        f"of {n} labels one alone is {min(count, key=count.__getitem__)}; it takes two of each class"
-        if least < MIN_PER_CLASS
-        else ""
-    )
+        return f"all {n} labels are {next(iter(count))}; training needs both classes"
+    return f"only one of {n} labels is {min(count, key=count.__getitem__)}; training needs {MIN_PER_CLASS} of each class"
 
 
 def _rarest(endpoint: Endpoint, patients: Sequence[Patient]) -> int:
@@ -244,26 +224,16 @@ def _rarest(endpoint: Endpoint, patients: Sequence[Patient]) -> int:
     return count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
 
 
-def _not_studied(reasons: Mapping[str, str]) -> Iterator[str]:
-    for name, reason in reasons.items():
-        if reason:
-            yield f"\n# Not studied: {name}; {reason}.\n"
-
-
-def _section(endpoint: Endpoint) -> str:
-    settings = endpoint.model_dump(exclude_none=True)
-    return "\n[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
-
-
 AUTO, DICOM = "auto", "dicom"
 LABELS = "labels"  # in place of the path of a hospital's table, which may name a patient
 VISIT_NUMBER = re.compile(r"|\d\d")  # as the import of DICOM numbers visits; a date has more digits
+MOST_PRINTED = 5  # reasons, cells without a rule or patients that are listed
 
 
 def import_layout(name: str, source: Path, folder: Path, console: Console, join_similar_ids: bool = False) -> bool:
     """Import a source in a layout into a cohort's folder; whether something needs a look: left out, in conflict, or without rule.
 
-    With `join_similar_ids` a table's ids that differ from the scans' only in form are these, where no other could be meant.
+    With `join_similar_ids` ids of a table that differ from the scans' only in form are joined to them, where unambiguous.
     Raises UsageError for an unknown layout or an unusable source, before anything is written.
     """
     if name not in (AUTO, *LAYOUTS):
@@ -271,18 +241,33 @@ def import_layout(name: str, source: Path, folder: Path, console: Console, join_
         raise UsageError(f"no layout {name!r}; the nearest one is {near!r} (there are {AUTO}, {', '.join(LAYOUTS)})")
     check_destination(source, folder)
     if name == AUTO:
-        chosen, seen = recognise_layout(source, LAYOUTS)
-        say(console, f"{source} is {seen}")
+        chosen, counts = recognise_layout(source, LAYOUTS)
+        say(console, f"{source} is {counts}")
     else:
         chosen = LAYOUTS[name]
     contents = read_source(chosen, source, PLAIN if chosen.name != PLAIN.name else None)
-    contents = with_strays(contents, chosen) if name == AUTO else without_strays(contents, chosen)
+    contents = _with_strays(contents, chosen) if name == AUTO else _without_strays(contents, chosen)
     imported = merge(with_ids_of_scans(contents) if join_similar_ids else contents)
     write_cohort(imported, chosen.name, str(source), folder, chosen.name if chosen.collection and not contents.strays else "")
-    show_summary(imported, folder, console)
-    if imported.visits:
-        write_study(chosen.name, folder, console)
-    return bool(imported.left_out or imported.conflicts or no_rule(imported))
+    return _finish(imported, chosen.name, folder, console)
+
+
+def _with_strays(contents: SourceContents, layout: Layout) -> SourceContents:
+    """The contents with the visits of other layouts: the cohort is then named by its folder, and by no collection."""
+    names = list(dict.fromkeys(visit.patient for visit in contents.strays))
+    if not names:
+        return contents
+    more = f" and {len(names) - MOST_PRINTED} more" if len(names) > MOST_PRINTED else ""
+    patients = f"{len(names)} patients ({', '.join(names[:MOST_PRINTED])}{more})"
+    note = f"{patients} are not of the layout {layout.name}, and are read by the plain one"
+    return replace(contents, visits=(*contents.visits, *contents.strays), notes=(*contents.notes, note))
+
+
+def _without_strays(contents: SourceContents, layout: Layout) -> SourceContents:
+    """The contents with a reason for each visit that is not of the layout, and is not read."""
+    reason = f"not of the layout {layout.name}; `mri-vit import auto` reads both"
+    left = [LeftOut(visit.patient, next(iter(visit.scans.values())), reason) for visit in contents.strays]
+    return replace(contents, strays=(), left_out=(*contents.left_out, *left))
 
 
 def import_dicom(
@@ -300,8 +285,8 @@ def import_dicom(
     Parameters
     ----------
     key, choices, also : as those of `dicom.importer.read`.
-    labels : a plain table of what is known of the patients, under the PatientID of the headers; ids in it are hashed as well.
-    join_similar_ids : whether its ids that differ from those of the headers only in form are these, where unambiguous.
+    labels : a plain table of the patients' labels, under the PatientID of the headers; ids in it are hashed as well.
+    join_similar_ids : whether its ids that differ from those of the headers only in form are joined, where unambiguous.
 
     Raises
     ------
@@ -323,20 +308,17 @@ def import_dicom(
             begin=lambda: write_record(b"", DICOM, DICOM, folder.resolve()),
         )
     if hasher:
-        there = {one.patient for one in (*contents.visits, *contents.left_out)}
-        known = _under_hashes(known, hasher, there, join_similar_ids, console)
+        scanned = {entry.patient for entry in (*contents.visits, *contents.left_out)}
+        known = _under_hashes(known, hasher, scanned, join_similar_ids, console)
     once = {visit.patient for visit in contents.visits if not visit.session}  # whose only visit a table may call the first
-    known = [replace(one, session="") if one.patient in once and one.session == "01" else one for one in known]
+    known = [replace(r, session="") if r.patient in once and r.session == "01" else r for r in known]
     imported = merge(SourceContents(contents.visits, tuple(known) if contents.visits else (), contents.left_out))
     write_cohort(imported, DICOM, DICOM, folder)  # the source's path may name a patient
-    show_summary(imported, folder, console)
-    if imported.visits:
-        write_study(DICOM, folder, console)
-    return bool(imported.left_out or imported.conflicts or no_rule(imported))
+    return _finish(imported, DICOM, folder, console)
 
 
 def _labels_of(labels: Path) -> list[Reading]:
-    """What a table says. Raises UsageError where a visit is not called by its number: a date must not get into an output."""
+    """The readings of a table. Raises UsageError where a visit is not a number: a date must not get into an output."""
     readings = read_source(PLAIN, labels).readings
     for reading in readings:
         if not VISIT_NUMBER.fullmatch(reading.session):
@@ -348,7 +330,7 @@ def _labels_of(labels: Path) -> list[Reading]:
 def _under_hashes(
     readings: Sequence[Reading], hasher: Hasher, scanned: Collection[str], join_similar_ids: bool, console: Console
 ) -> list[Reading]:
-    """The readings with hashes for their ids. Cells that no rule covers may hold anything, and are left out.
+    """The readings with hashes for their ids, without the raw cells that no rule covers, which may hold anything.
 
     An id that is not among those of the scans, which are hashes, is tried in other spellings.
     """
@@ -363,8 +345,8 @@ def _under_hashes(
         say(console, other_forms(names, pairs), WARNING)
         if join_similar_ids:
             hashed |= {name: hasher.patient(other) for name, other in columns.unambiguous(names, pairs).items()}
-    for alike in columns.alike(names):
-        say(console, f"the ids {', '.join(alike)} differ only in form: one patient?", WARNING)
+    for warning in similar_ids(names):
+        say(console, warning, WARNING)
     return [
         replace(
             reading,
@@ -377,34 +359,38 @@ def _under_hashes(
     ]
 
 
-def show_summary(imported: Imported, folder: Path, console: Console) -> None:
-    """Print what a cohort holds, label by label, and where to look for the rest."""
+def _finish(imported: Imported, name: str, folder: Path, console: Console) -> bool:
+    """Print what a cohort holds, label by label, and write its study; whether something needs a look."""
     visits = imported.visits
     scans = ", ".join(f"{channel} {sum(channel in v.scans for v in visits)}" for channel in CHANNELS)
     say(console, f"{len({v.patient for v in visits})} patients, {len(visits)} visits; scans: {scans}")
     if imported.columns:
         console.print(_label_counts(imported))
-    for reason, count in Counter(left.reason for left in imported.left_out).most_common(5):
+    for reason, count in Counter(left.reason for left in imported.left_out).most_common(MOST_PRINTED):
         say(console, f"left out: {count} × {reason}", WARNING)
+    unruled = no_rule(imported)
     cells: dict[tuple[str, str], list[Reading]] = {}
-    for reading in no_rule(imported):
+    for reading in unruled:
         cells.setdefault((reading.column, reading.raw), []).append(reading)
-    for (column, raw), (first, *others) in sorted(cells.items(), key=lambda item: -len(item[1]))[:5]:
+    for (column, raw), (first, *others) in sorted(cells.items(), key=lambda item: -len(item[1]))[:MOST_PRINTED]:
         where = f"{first.file}, row {first.row}, column {first.source_column}" + f", and {len(others)} more cells" * bool(others)
         say(console, f"no rule for {raw!r} ({where}); {column} is missing there", WARNING)
     for note in imported.notes:
         say(console, note, WARNING)
     say(console, f"cohort table {folder / files.COHORT}; every cell's origin is in {PROVENANCE}")
+    if visits:
+        write_study(name, folder, console)
+    return bool(imported.left_out or imported.conflicts or unruled)
 
 
 def _label_counts(imported: Imported) -> Table:
-    """For each column how many visits have a value, how many have none, and of how many of these no rule or a conflict is why."""
+    """For each column how many visits have a value, how many have none, and how many of these because of a rule or a conflict."""
     visits = list(imported.cells.values())
     unruled, conflicts = (
         Counter(name for _, _, name in {(r.patient, r.session, r.column) for r in readings})
         for readings in (no_rule(imported), imported.conflicts)
     )
-    table = Table("column", *(name for name in ("known", "missing", "no rule", "conflict")), box=None)
+    table = Table("column", "known", "missing", "no rule", "conflict", box=None)
     for column in imported.columns:
         known = sum(bool(row.get(column)) for row in visits)
         counts = (known, len(visits) - known, unruled[column], conflicts[column])

@@ -1,9 +1,9 @@
-"""Join: cohort tables go in, one table comes out in which every person stands once, with a table of who was joined and why.
+"""Join: cohort tables go in; one table in which every person has one patient id comes out, and a table of who was joined and why.
 
-A person's visits of all cohorts have one patient id. Visits whose scans are the same voxels throughout stand once, and a visit of
-labels alone gives what it knows to one with scans. A marker is the person's: where all who know it agree, all visits have it.
-Survival counts from a visit and stays with it. Where sources disagree the cell is empty, unless a rule names the cohort that is
-right. All else, such as age, stays with its visit.
+Visits whose scans all have the same voxels become one, and a visit of labels alone adds what it knows to one with scans. A marker
+belongs to the person: where all who know it agree, all visits get it. Survival counts from a visit and stays with it. Where
+sources disagree the cell is empty, unless a rule names the cohort that is right. Everything else, such as age, stays with its
+visit.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -19,32 +20,10 @@ from mri_vit.data import cohort, columns, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.importers.import_cohort import (
-    CONFLICTS,
-    MARKERS,
-    PROVENANCE,
-    check_destination,
-    refuse_foreign,
-    refuse_unreadable,
-    way_to,
-    write_record,
-    write_study,
-)
+from mri_vit.importers import import_cohort, persons
+from mri_vit.importers.import_cohort import CONFLICTS, MARKERS, MASKS, PROVENANCE, relative_path
 from mri_vit.importers.layout import SAME_AS
-from mri_vit.importers.persons import (
-    Alike,
-    Link,
-    SourceCohort,
-    Subject,
-    alike_pairs,
-    declared_links,
-    links_by_voxels,
-    person_numbers,
-    scan_paths,
-    scans_of_channel,
-    unknown_links,
-    voxel_hash,
-)
+from mri_vit.importers.persons import Alike, Link, SourceCohort, Subject, scan_paths
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, progress, say
@@ -53,14 +32,18 @@ from mri_vit.settings.source import NIFTI
 
 Hashes = Mapping[Path, str]  # of voxels, by file
 Label = tuple[str, ...]  # the cells of an endpoint: one, or days and event
+Statement = tuple[Subject, Label]  # what a patient's row in one cohort says
 
 ORIGIN = ("cohort", "site", "scan_cohort")  # columns of the merged table: the first two are of the person, the last of the visit
 OWN, NOWHERE = ("each visit its own",), ("",)  # in place of a value
+MERGE = "merge"  # in place of a layout
+PEOPLE, ALIKE = "people.csv", "alike.csv"
+COMPARED = ("flair", "t1ce", "t2", "t1")  # channels by which copies are searched for: the first that most patients have
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A filled cell of the merged table, and who says so."""
+    """A filled cell of the merged table, and the patients it comes from."""
 
     value: str
     sources: tuple[Subject, ...]
@@ -72,24 +55,25 @@ class Row:
 
     patient: str
     session: str
-    source: SourceCohort
-    visit: Patient
+    visit: SourceVisit
     cells: Mapping[str, Cell]  # by column, without those that are empty
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """What is said of one person and endpoint, or column, where it disagrees."""
+    """The statements about one person and endpoint, or column, that disagree."""
 
     patient: str
     endpoint: str
-    statements: tuple[tuple[Subject, Label], ...]
+    statements: tuple[Statement, ...]
     rule: str  # that settled it; empty where none did
-    value: Label  # that stands in the table
+    value: Label  # that the table holds
 
 
 @dataclass(frozen=True)
-class _Visit:
+class SourceVisit:
+    """A visit in the table of one cohort."""
+
     source: SourceCohort
     patient: Patient
 
@@ -97,17 +81,23 @@ class _Visit:
     def subject(self) -> Subject:
         return Subject(self.source.name, self.patient.subject)
 
-    def label(self, columns: Iterable[str]) -> Label:
-        """The cells as numbers are written once (1, 365), empty where missing."""
-        cells = [self.patient.clinical.get(column, "") for column in columns]
-        return tuple("" if cell.lower() in MISSING else f"{float(cell):.10g}" if _is_number(cell) else cell for cell in cells)
-
     def text(self, column: str) -> str:
-        """The cell as it is, empty where missing; one that names a scan as a whole path."""
+        """The cell as it is, empty where missing; one that names a scan as an absolute path."""
         cell = self.patient.clinical.get(column, "")
-        if is_scan(cell):
+        if cell.lower().endswith(NIFTI):
             return str((self.source.table.parent / cell).resolve())
         return "" if cell.lower() in MISSING else cell
+
+    def label(self, columns: Iterable[str]) -> Label:
+        """The cells, numbers in one spelling (1, 365), empty where missing."""
+        return tuple(map(_one_spelling, map(self.text, columns)))
+
+
+def _one_spelling(cell: str) -> str:
+    try:
+        return f"{float(cell):.10g}"
+    except ValueError:
+        return cell
 
 
 def merge_cohorts(
@@ -118,171 +108,142 @@ def merge_cohorts(
     Parameters
     ----------
     person : as `person_numbers` gives it.
-    hashes : as `voxel_hash` gives them; scans without one are nobody else's.
+    hashes : as `voxel_hash` gives them; a scan without one is shared by no two patients.
     endpoints : whose columns are labels, and which name the cohort that is right where cohorts disagree (`prefer`).
 
     Raises
     ------
     UsageError where an endpoint prefers a cohort that is not there.
     """
-    _refuse_strange_rules(endpoints, sources)
-    people: dict[int, list[_Visit]] = defaultdict(list)
+    names = [source.name for source in sources]
+    for endpoint in endpoints:
+        if endpoint.prefer and endpoint.prefer not in names:
+            merged = f"which is not merged (found {', '.join(names)})"
+            raise UsageError(f"endpoint {endpoint.name} prefers {endpoint.prefer!r}, {merged}")
+    people: dict[int, list[SourceVisit]] = defaultdict(list)
     for source in sources:
         for patient in source.patients:
-            people[person[Subject(source.name, patient.subject)]].append(_Visit(source, patient))
-    names = _patient_ids(people)
+            visit = SourceVisit(source, patient)
+            people[person[visit.subject]].append(visit)
+    ids = _patient_ids(people)
+    labels = {column for endpoint in endpoints for column in endpoint.columns}
     rows, conflicts = [], []
     for number, visits in sorted(people.items()):
         groups, loose = _groups(visits, hashes)
         cells: list[dict[str, Cell]] = [{} for _ in groups]
         for endpoint in endpoints:
-            conflicts += _fill_label(names[number], endpoint, visits, groups, cells)
-            conflicts += _without_visit(names[number], endpoint, loose)
+            conflicts += _fill_label(ids[number], endpoint, visits, groups, cells)
+            if endpoint.kind == "survival" and (lost := _known_labels(loose, endpoint.columns)):
+                rule = "of visits without scans, and left out"
+                conflicts.append(Conflict(ids[number], endpoint.name, tuple(lost), rule, NOWHERE))
         for group, filled in zip(groups, cells, strict=True):
-            conflicts += _fill_others(names[number], group, {c for e in endpoints for c in e.columns}, filled)
-        sessions = _sessions([group[0] for group in groups])
-        for session, group, filled in zip(sessions, groups, cells, strict=True):
-            rows.append(Row(names[number], session, group[0].source, group[0].patient, filled))
+            conflicts += _fill_others(ids[number], group, labels, filled)
+        first = [group[0] for group in groups]
+        for session, visit, filled in zip(_sessions(first), first, cells, strict=True):
+            rows.append(Row(ids[number], session, visit, filled))
     return rows, conflicts
 
 
-def _groups(visits: Sequence[_Visit], hashes: Hashes) -> tuple[list[list[_Visit]], list[_Visit]]:
-    """A person's visits, those of the same voxels throughout together, of which the first stays; and those that are of none.
+def _groups(visits: Sequence[SourceVisit], hashes: Hashes) -> tuple[list[list[SourceVisit]], list[SourceVisit]]:
+    """A person's visits, those with all voxels equal together, of which the first stays; and the visits that fit none.
 
-    A visit without any scan goes with the one that has some if a table has no other visit of its patient. Else what it says of a
-    visit is of none.
+    A visit without any scan joins the one that has some if a table has no other visit of its patient. Otherwise it fits none.
     """
     if not any(scan_paths(visit.patient) for visit in visits):
         return [[visit] for visit in visits], []
-    groups: dict[object, list[_Visit]] = {}
+    by_content: dict[object, list[SourceVisit]] = {}
     loose = []
     for index, visit in enumerate(visits):
         content = tuple(hashes.get(path, "") for path in scan_paths(visit.patient))
         if content:
-            groups.setdefault(content if all(content) else index, []).append(visit)
+            by_content.setdefault(content if all(content) else index, []).append(visit)
         else:
             loose.append(visit)
-    groups_with_scans, alone = list(groups.values()), Counter(visit.subject for visit in visits)
-    if len(groups_with_scans) > 1:
-        return groups_with_scans, loose
-    fitting = [visit for visit in loose if alone[visit.subject] == 1]
-    return [[*groups_with_scans[0], *fitting]], [visit for visit in loose if visit not in fitting]
+    groups, of_subject = list(by_content.values()), Counter(visit.subject for visit in visits)
+    if len(groups) > 1:
+        return groups, loose
+    fitting = [visit for visit in loose if of_subject[visit.subject] == 1]
+    return [[*groups[0], *fitting]], [visit for visit in loose if visit not in fitting]
 
 
 def _fill_label(
-    patient: str, endpoint: Endpoint, visits: Sequence[_Visit], groups: Sequence[Sequence[_Visit]], cells: list[dict[str, Cell]]
+    patient: str,
+    endpoint: Endpoint,
+    visits: Sequence[SourceVisit],
+    groups: Sequence[Sequence[SourceVisit]],
+    cells: list[dict[str, Cell]],
 ) -> list[Conflict]:
     """Fill an endpoint's cells of all groups in place; what disagrees."""
-    statements = _known_labels(visits, endpoint.columns)
-    own = Counter(subject for subject, _ in dict.fromkeys(statements))
-    differs = endpoint.kind == "binary" and any(count > 1 for count in own.values())
+    of_person = _known_labels(visits, endpoint.columns)
+    labels_of = Counter(subject for subject, _ in of_person)
+    by_visit = endpoint.kind == "binary" and any(count > 1 for count in labels_of.values())
     conflicts = []
-    if differs and len(own) > 1:
-        conflicts.append(Conflict(patient, endpoint.name, tuple(dict.fromkeys(statements)), "", OWN))
+    if by_visit and len(labels_of) > 1:
+        conflicts.append(Conflict(patient, endpoint.name, tuple(of_person), "", OWN))
     for group, filled in zip(groups, cells, strict=True):
-        here = _known_labels(group, endpoint.columns) if differs or endpoint.kind == "survival" else statements
-        value, rule = _settled(endpoint, here)
-        if len({label for _, label in here}) > 1:
-            conflicts.append(Conflict(patient, endpoint.name, tuple(dict.fromkeys(here)), rule, value))
-        by = tuple(dict.fromkeys(subject for subject, label in here if label == value))
-        filled.update({c: Cell(v, by) for c, v in zip(endpoint.columns, value, strict=True) if v})
+        statements = _known_labels(group, endpoint.columns) if by_visit or endpoint.kind == "survival" else of_person
+        labels = {label for _, label in statements}
+        preferred = {label for subject, label in statements if subject.cohort == endpoint.prefer}
+        rule, value = "", ("",) * len(endpoint.columns)
+        if len(labels) == 1:
+            (value,) = labels
+        elif len(preferred) == 1:
+            rule, (value,) = f"{endpoint.name} is that of {endpoint.prefer}", preferred
+        if len(labels) > 1:
+            conflicts.append(Conflict(patient, endpoint.name, tuple(statements), rule, value))
+        by = tuple(subject for subject, label in statements if label == value)
+        filled.update({column: Cell(cell, by) for column, cell in zip(endpoint.columns, value, strict=True) if cell})
     return list(dict.fromkeys(conflicts))
 
 
-def _settled(endpoint: Endpoint, statements: Sequence[tuple[Subject, Label]]) -> tuple[Label, str]:
-    """The label that all who know one agree on, or that the preferred cohort has, and by what rule; else an empty one."""
-    labels = {label for _, label in statements}
-    if len(labels) == 1:
-        return labels.pop(), ""
-    preferred = {label for subject, label in statements if subject.cohort == endpoint.prefer}
-    if len(preferred) == 1:
-        return preferred.pop(), f"{endpoint.name} is that of {endpoint.prefer}"
-    return ("",) * len(endpoint.columns), ""
+def _known_labels(visits: Iterable[SourceVisit], columns: Sequence[str]) -> list[Statement]:
+    """The different labels that visits have; half of a time and its event is none."""
+    return list(dict.fromkeys((visit.subject, label) for visit in visits if all(label := visit.label(columns))))
 
 
-def _without_visit(patient: str, endpoint: Endpoint, loose: Iterable[_Visit]) -> list[Conflict]:
-    """Survival of visits without scans that is of no visit in the table."""
-    statements = tuple(_known_labels(loose, endpoint.columns)) if endpoint.kind == "survival" else ()
-    return [Conflict(patient, endpoint.name, statements, "of visits without scans, and left out", NOWHERE)] if statements else []
-
-
-def _known_labels(visits: Iterable[_Visit], columns: Sequence[str]) -> list[tuple[Subject, Label]]:
-    """The labels that visits have; half of a time and its event is none."""
-    return [(visit.subject, label) for visit in visits if all(label := visit.label(columns))]
-
-
-def _fill_others(patient: str, group: Sequence[_Visit], labels: set[str], filled: dict[str, Cell]) -> list[Conflict]:
+def _fill_others(patient: str, group: Sequence[SourceVisit], labels: set[str], filled: dict[str, Cell]) -> Iterator[Conflict]:
     """Fill the cells of all other columns in place: the visit's own, else that of another with the same scans."""
-    names = dict.fromkeys(name for visit in group for name in visit.patient.clinical)
-    conflicts = []
-    for name in (name for name in names if name not in {*labels, *ORIGIN, SAME_AS}):
+    for name in dict.fromkeys(name for visit in group for name in visit.patient.clinical):
         statements = [(visit.subject, (cell,)) for visit in group if (cell := visit.text(name))]
-        if not statements:
+        if not statements or name in {*labels, *ORIGIN, SAME_AS}:
             continue
         (subject, (value,)) = statements[0]
         filled[name] = Cell(value, (subject,))
         if len({label for _, label in statements}) > 1:
             rule = f"{name} is that of the scan's cohort"
-            conflicts.append(Conflict(patient, name, tuple(dict.fromkeys(statements)), rule, (value,)))
-    return conflicts
+            yield Conflict(patient, name, tuple(dict.fromkeys(statements)), rule, (value,))
 
 
-def is_scan(cell: str) -> bool:
-    """Whether a cell names a NIfTI file."""
-    return cell.lower().endswith(NIFTI)
-
-
-def _sessions(visits: Sequence[_Visit]) -> list[str]:
-    """A name for each of a person's visits: its own, else its cohort's where there are several; none twice in any case."""
+def _sessions(visits: Sequence[SourceVisit]) -> list[str]:
+    """A name for each of a person's visits: its own, else its cohort's where there are several; each once in any case."""
     if len(visits) == 1:
         return [visits[0].patient.session]
     taken: set[str] = set()
-    wished = (
-        [v.patient.session, f"{v.source.name}-{v.patient.session}"] if v.patient.session else [v.source.name] for v in visits
-    )
-    return [_free(names, taken) for names in wished]
+    return [
+        _free([v.patient.session, f"{v.source.name}-{v.patient.session}"] if v.patient.session else [v.source.name], taken)
+        for v in visits
+    ]
 
 
-def _patient_ids(people: Mapping[int, Sequence[_Visit]]) -> dict[int, str]:
+def _patient_ids(people: Mapping[int, Sequence[SourceVisit]]) -> dict[int, str]:
     """A patient id for each person: that of the first cohort, with the cohort's name before it where others have it too."""
     first = {number: visits[0].subject for number, visits in people.items()}
     count = Counter(subject.patient.casefold() for subject in first.values())
-    taken = {subject.patient.casefold() for subject in first.values() if count[subject.patient.casefold()] == 1}
+    taken = {name for name, times in count.items() if times == 1}
     return {
-        number: one.patient if count[one.patient.casefold()] == 1 else _free([f"{one.cohort}-{one.patient}"], taken)
-        for number, one in first.items()
+        number: subject.patient
+        if count[subject.patient.casefold()] == 1
+        else _free([f"{subject.cohort}-{subject.patient}"], taken)
+        for number, subject in first.items()
     }
 
 
 def _free(wished: Sequence[str], taken: set[str]) -> str:
-    """The first of the names that nobody has in any case, else the last with a number; it is taken then."""
+    """The first of the names that is free in any case, else the last with a number; it is taken then."""
     numbered = (f"{wished[-1]}-{n}" for n in range(2, len(taken) + 3))
     name = next(name for name in (*wished, *numbered) if name.casefold() not in taken)
     taken.add(name.casefold())
     return name
-
-
-def _refuse_strange_rules(endpoints: Sequence[Endpoint], sources: Sequence[SourceCohort]) -> None:
-    names = [source.name for source in sources]
-    for endpoint in endpoints:
-        if endpoint.prefer and endpoint.prefer not in names:
-            raise UsageError(
-                f"endpoint {endpoint.name} prefers {endpoint.prefer!r}, which is not merged (found {', '.join(names)})"
-            )
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-MERGE = "merge"  # in the place of a layout
-PEOPLE, ALIKE = "people.csv", "alike.csv"
-TELLING = ("flair", "t1ce", "t2", "t1")  # channels by which copies are looked for: the first that most patients have
-MASKS = ("brain_mask", "tumour_mask")
 
 
 def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], console: Console) -> bool:
@@ -290,7 +251,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
 
     Parameters
     ----------
-    tables : cohort tables, or folders with a `cohort.csv`; the first that knows a person names them.
+    tables : cohort tables, or folders with a `cohort.csv`; a person's id is that of the first that has the person.
     endpoints : whose columns are labels, beside the usual ones.
 
     Raises
@@ -303,21 +264,45 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
         named = "a cohort's name is its column `cohort`, or its folder's; import two parts of a collection from one folder"
         raise UsageError(f"expected two or more cohorts of different names, found {', '.join(names)}; {named}")
     for path in tables:
-        check_destination(path, folder)
-    refuse_foreign(folder, (PEOPLE, ALIKE))
-    labels = _labels(sources, endpoints)
+        import_cohort.check_destination(path, folder)
+    import_cohort.refuse_foreign(folder, (PEOPLE, ALIKE))
+    headers = [set(source.patients[0].clinical) for source in sources]
+    by_columns = {endpoint.columns: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
+    labels = [endpoint for columns, endpoint in by_columns.items() if any(header.issuperset(columns) for header in headers)]
     hashes, unread = _hashes(sources, console)
-    links = [*declared_links(sources), *links_by_voxels(sources, hashes)]
-    person = person_numbers(sources, links)
+    links = [*persons.declared_links(sources), *persons.links_by_voxels(sources, hashes)]
+    person = persons.person_numbers(sources, links)
     rows, conflicts = merge_cohorts(sources, person, hashes, labels)
-    pairs, apart = _alike(sources, person, set(unread), console)
-    warnings = [*_warnings(pairs, apart, folder)]
+    pairs, not_compared = _alike(sources, person, unread, console)
+    folder.mkdir(parents=True, exist_ok=True)
+    home = folder.resolve()
+    table = _table(rows, labels, _same_as(sources, person), home)
+    import_cohort.refuse_unreadable(table, home)
+    import_cohort.write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
+    _write_origins(rows, _people(sources, person, rows, links), conflicts, pairs, home)
+    write_bytes(table, home / files.COHORT)
+    warnings = [
+        f"{pair.one} and {pair.other} look like one person (correlation {pair.correlation:.2f}); see {folder / ALIKE}"
+        for pair in pairs
+    ]
+    if not_compared:
+        why = "they lack the sequence, or it shows no head"
+        warnings.append(f"{len(not_compared)} patients were not compared with others, because {why}: {not_compared[0]}, …")
     warnings += [f"endpoint {one.name}: no table has {' and '.join(one.columns)}" for one in endpoints if one not in labels]
-    warnings += [f"{path}: {reason}; nobody was joined by it" for path, reason in unread.items()]
-    _write(rows, sources, labels, _people(sources, person, rows, links), conflicts, pairs, _names(sources, person), folder)
-    _say_unknown(unknown_links(sources, links), {source.name: source.subjects for source in sources}, console)
-    _show(rows, sources, conflicts, warnings, folder, console)
-    write_study(MERGE, folder, console, labels)
+    warnings += [f"{path}: {reason}; not used to join patients" for path, reason in unread.items()]
+    _print_unknown(sources, links, console)
+    patients = sum(len(source.subjects) for source in sources)
+    say(
+        console,
+        f"{len({row.patient for row in rows})} persons of {patients} patients in {len(sources)} cohorts, {len(rows)} visits",
+    )
+    if conflicts:
+        settled = sum(bool(conflict.rule) for conflict in conflicts)
+        say(console, f"{len(conflicts)} cells disagree, {settled} settled by a rule: {folder / CONFLICTS}", WARNING)
+    for warning in warnings:
+        say(console, warning, WARNING)
+    say(console, f"cohort table {folder / files.COHORT}; who was joined and why is in {PEOPLE}")
+    import_cohort.write_study(MERGE, folder, console, labels)
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
 
 
@@ -334,13 +319,6 @@ def _source(path: Path) -> SourceCohort:
     return SourceCohort(name, table, patients, bool(named))
 
 
-def _labels(sources: Sequence[SourceCohort], endpoints: Sequence[Endpoint]) -> list[Endpoint]:
-    """The endpoints of the study, then the usual ones, of which a table has all columns."""
-    tables = [set(source.patients[0].clinical) for source in sources]
-    of_columns = {endpoint.columns: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
-    return [endpoint for endpoint in of_columns.values() if any(table.issuperset(endpoint.columns) for table in tables)]
-
-
 def _hashes(sources: Sequence[SourceCohort], console: Console) -> tuple[dict[Path, str], dict[Path, str]]:
     """The voxels' hash of every scan, and the reason for each that cannot be read."""
     paths = list(dict.fromkeys(path for source in sources for patient in source.patients for path in scan_paths(patient)))
@@ -350,7 +328,7 @@ def _hashes(sources: Sequence[SourceCohort], console: Console) -> tuple[dict[Pat
         task = bars.add_task("scans", total=len(paths), note="")
         for path in paths:
             try:
-                hashes[path] = voxel_hash(path)
+                hashes[path] = persons.voxel_hash(path)
             except UnusablePatient as fault:
                 unread[path] = fault.reason
             bars.advance(task)
@@ -358,25 +336,28 @@ def _hashes(sources: Sequence[SourceCohort], console: Console) -> tuple[dict[Pat
 
 
 def _alike(
-    sources: Sequence[SourceCohort], person: dict[Subject, int], unread: set[Path], console: Console
+    sources: Sequence[SourceCohort], person: dict[Subject, int], unread: Mapping[Path, str], console: Console
 ) -> tuple[list[Alike], list[Subject]]:
     """Pairs of persons who look alike, by the channel that most patients have; and patients with scans, but none to compare."""
-    visits: dict[Subject, list[dict[str, Path | None]]] = defaultdict(list)
+    scans: dict[Subject, list[tuple[str, Path]]] = defaultdict(list)
     for source in sources:
         for patient in source.patients:
-            readable = {channel: path for channel, path in patient.scans.items() if path not in unread}
-            visits[Subject(source.name, patient.subject)].append(readable)
-    of_channel = {channel: scans_of_channel(visits, channel) for channel in TELLING}
-    channel = max(TELLING, key=lambda name: len(of_channel[name]))
-    if len(of_channel[channel]) > 1:
-        say(console, f"comparing {channel} of {len(of_channel[channel])} patients")
-    pairs, headless = alike_pairs(of_channel[channel], person)
-    scanned = {subject for scans in of_channel.values() for subject in scans}
-    return pairs, [*headless, *(subject for subject in scanned if subject not in of_channel[channel])]
+            scans[Subject(source.name, patient.subject)] += [(name, path) for name, path in patient.scans.items() if path]
+    first: dict[str, dict[Subject, Path]] = {channel: {} for channel in COMPARED}
+    for subject, files_of in scans.items():
+        for name, path in files_of:
+            if name in COMPARED and path not in unread:
+                first[name].setdefault(subject, path)
+    channel = max(COMPARED, key=lambda name: len(first[name]))
+    if len(first[channel]) > 1:
+        say(console, f"comparing {channel} of {len(first[channel])} patients")
+    pairs, headless = persons.alike_pairs(first[channel], person)
+    others = {subject: None for scans in first.values() for subject in scans if subject not in first[channel]}
+    return pairs, [*headless, *others]
 
 
-def _names(sources: Sequence[SourceCohort], person: dict[Subject, int]) -> dict[Subject, str]:
-    """For each patient what `same_as` says of their person: all names that are known, also those of cohorts that are not here.
+def _same_as(sources: Sequence[SourceCohort], person: dict[Subject, int]) -> dict[Subject, str]:
+    """The column `same_as` of each patient: all known names of the person, also those of cohorts that are not here.
 
     Not those in a cohort that only its folder names: in another merge that name may be another cohort's.
     """
@@ -392,131 +373,76 @@ def _people(
     sources: Sequence[SourceCohort], person: dict[Subject, int], rows: Sequence[Row], links: Iterable[Link]
 ) -> list[tuple[str, str, str, str]]:
     """Every patient of every cohort: the id in the merged table, cohort, id there, and how they are known to be one person."""
-    name = {person[_subject_of(row)]: row.patient for row in rows}
+    ids = {person[row.visit.subject]: row.patient for row in rows}
     subjects = [Subject(source.name, subject) for source in sources for subject in source.subjects]
     several = Counter(person[subject] for subject in subjects)
     why: dict[int, list[str]] = defaultdict(list)
     for link in links:
         why[person[link.one]].append(link.why)
-    return [
-        (name[number], one.cohort, one.patient, "; ".join(dict.fromkeys(why[number])) if several[number] > 1 else "")
-        for one, number in ((one, person[one]) for one in subjects)
-    ]
+    joined_by = {number: "; ".join(dict.fromkeys(why[number])) if several[number] > 1 else "" for number in several}
+    return [(ids[person[one]], one.cohort, one.patient, joined_by[person[one]]) for one in subjects]
 
 
-def _say_unknown(unknown: Sequence[Link], subjects: Mapping[str, Sequence[str]], console: Console) -> None:
+def _print_unknown(sources: Sequence[SourceCohort], links: Sequence[Link], console: Console) -> None:
     """Collections share a part of their patients, so that nothing needs a look; but a slip in an id would be among these."""
+    unknown = persons.unknown_links(sources, links)
+    subjects = {source.name: source.subjects for source in sources}
     for why, there in dict.fromkeys((link.why, link.other.cohort) for link in unknown):
-        of_these = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
-        similar = columns.counterparts([link.other.patient for link in of_these], subjects[there])
-        example = next((link for link in of_these if link.other.patient in similar), of_these[0])
+        missing = [link for link in unknown if (link.why, link.other.cohort) == (why, there)]
+        similar = columns.counterparts([link.other.patient for link in missing], subjects[there])
+        example = next((link for link in missing if link.other.patient in similar), missing[0])
         like = f", and {similar[example.other.patient][0]} is: zeros, case or signs lost?" if similar else ""
         detail = f"{example.one.patient} is {example.other.patient}{like}"
-        say(console, f"{why}: {len(of_these)} are said to be in {there} and are not there, for instance {detail}")
+        say(console, f"{why}: {len(missing)} patients are declared to be in {there} and are not there, for instance {detail}")
 
 
-def _warnings(pairs: Iterable[Alike], apart: Sequence[Subject], folder: Path) -> Iterator[str]:
-    for pair in pairs:
-        both = f"{pair.one.patient} of {pair.one.cohort} and {pair.other.patient} of {pair.other.cohort}"
-        yield f"{both} look like one person (correlation {pair.correlation:.2f}); see {folder / ALIKE}"
-    if apart:
-        first = f"{apart[0].patient} of {apart[0].cohort}"
-        yield f"{len(apart)} patients were compared with nobody, for want of the sequence, or of a head in it: {first}, …"
-
-
-def _write(
-    rows: Sequence[Row],
-    sources: Sequence[SourceCohort],
-    labels: Sequence[Endpoint],
-    people: Iterable[Sequence[str]],
-    conflicts: Iterable[Conflict],
-    pairs: Iterable[Alike],
-    names: dict[Subject, str],
-    folder: Path,
+def _write_origins(
+    rows: Sequence[Row], people: Iterable[Sequence[str]], conflicts: Iterable[Conflict], pairs: Iterable[Alike], home: Path
 ) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    home = folder.resolve()
-    table = _table(rows, labels, names, home)
-    refuse_unreadable(table, home)
-    write_record(table, MERGE, ", ".join(str(source.table) for source in sources), home)
-    write_bytes(sheet.to_csv(("patient", "cohort", "patient_there", "joined_by"), people), home / PEOPLE)
+    """Write who was joined, what disagrees, where each cell comes from, and who looks alike."""
     statements = (
-        (c.patient, c.endpoint, one.cohort, one.patient, " ".join(label), c.rule, " ".join(c.value))
+        (c.patient, c.endpoint, subject.cohort, subject.patient, " ".join(label), c.rule, " ".join(c.value))
         for c in conflicts
-        for one, label in c.statements
+        for subject, label in c.statements
     )
-    header = ("patient", "endpoint", "cohort", "patient_there", "says", "rule", "value")
-    write_bytes(sheet.to_csv(header, statements), home / CONFLICTS)
     origins = (
-        (row.patient, row.session, column, cell.value, one.cohort, one.patient)
+        (row.patient, row.session, column, cell.value, subject.cohort, subject.patient)
         for row in rows
         for column, cell in row.cells.items()
-        for one in cell.sources
+        for subject in cell.sources
     )
-    header = ("patient", "session", "column", "value", "cohort", "patient_there")
-    write_bytes(sheet.to_csv(header, origins), home / PROVENANCE)
     alike = ((p.one.cohort, p.one.patient, p.other.cohort, p.other.patient, f"{p.correlation:.3f}") for p in pairs)
-    header = ("cohort", "patient", "other_cohort", "other_patient", "correlation")
-    write_bytes(sheet.to_csv(header, alike), home / ALIKE)
-    write_bytes(table, home / files.COHORT)
+    for name, header, lines in (
+        (PEOPLE, "patient cohort patient_there joined_by", people),
+        (CONFLICTS, "patient endpoint cohort patient_there says rule value", statements),
+        (PROVENANCE, "patient session column value cohort patient_there", origins),
+        (ALIKE, "cohort patient other_cohort other_patient correlation", alike),
+    ):
+        write_bytes(sheet.to_csv(header.split(), lines), home / name)
 
 
-def _table(rows: Sequence[Row], labels: Sequence[Endpoint], names: dict[Subject, str], home: Path) -> bytes:
+def _table(rows: Sequence[Row], labels: Sequence[Endpoint], same_as: dict[Subject, str], home: Path) -> bytes:
     """A row per visit. `cohort` and `site` are the person's, those of the first visit, so that a study can leave one out."""
-    masks = [name for name in MASKS if any(getattr(row.visit, name) for row in rows)]
+    masks = [name for name in MASKS if any(getattr(row.visit.patient, name) for row in rows)]
     sessions = ["session"] if any(row.session for row in rows) else []
     of_labels = list(dict.fromkeys(column for endpoint in labels for column in endpoint.columns))
     others = [name for name in dict.fromkeys(name for row in rows for name in row.cells) if name not in of_labels]
-    first: dict[str, Row] = {}
+    path = partial(relative_path, home=home)
+    origin: dict[str, tuple[str, str]] = {}
+    lines = []
     for row in rows:
-        first.setdefault(row.patient, row)
-    lines = [
-        [
-            row.patient,
-            *([row.session] if sessions else []),
-            *(way_to(row.visit.scans[channel], home) for channel in CHANNELS),
-            *(way_to(getattr(row.visit, name), home) for name in masks),
-            *_origin(first[row.patient]),
-            row.source.name,
-            names[_subject_of(row)],
-            *(_cell(row, column, home) for column in (*others, *of_labels)),
-        ]
-        for row in rows
-    ]
-    header = ("patient", *sessions, *CHANNELS, *masks, *ORIGIN, SAME_AS, *others, *of_labels)
-    return sheet.to_csv(header, lines)
-
-
-def _cell(row: Row, column: str, home: Path) -> str:
-    value = row.cells[column].value if column in row.cells else ""
-    return way_to(Path(value), home) if is_scan(value) else value
-
-
-def _origin(row: Row) -> tuple[str, str]:
-    """Cohort and site of a visit: what its table says, else the cohort's name."""
-    cohort_of = row.visit.clinical.get("cohort", "") or row.source.name
-    return cohort_of, row.visit.clinical.get("site", "") or cohort_of
-
-
-def _show(
-    rows: Sequence[Row],
-    sources: Sequence[SourceCohort],
-    conflicts: Sequence[Conflict],
-    warnings: Iterable[str],
-    folder: Path,
-    console: Console,
-) -> None:
-    subjects = sum(len(source.subjects) for source in sources)
-    people = len({row.patient for row in rows})
-    say(console, f"{people} persons of {subjects} patients in {len(sources)} cohorts, {len(rows)} visits")
-    if conflicts:
-        settled = sum(bool(conflict.rule) for conflict in conflicts)
-        detail = f"{len(conflicts)} cells disagree, {settled} settled by a rule"
-        say(console, f"{detail}: {folder / CONFLICTS}", WARNING)
-    for warning in warnings:
-        say(console, warning, WARNING)
-    say(console, f"cohort table {folder / files.COHORT}; who was joined and why is in {PEOPLE}")
-
-
-def _subject_of(row: Row) -> Subject:
-    return Subject(row.source.name, row.visit.subject)
+        patient, clinical = row.visit.patient, row.visit.patient.clinical
+        cohort_name = clinical.get("cohort", "") or row.visit.source.name
+        origin.setdefault(row.patient, (cohort_name, clinical.get("site", "") or cohort_name))
+        cells = [row.cells[column].value if column in row.cells else "" for column in (*others, *of_labels)]
+        lines.append(
+            [
+                row.patient,
+                *([row.session] if sessions else []),
+                *(path(patient.scans[channel]) for channel in CHANNELS),
+                *(path(getattr(patient, name)) for name in masks),
+                *(*origin[row.patient], row.visit.source.name, same_as[row.visit.subject]),
+                *(path(Path(cell)) if cell.lower().endswith(NIFTI) else cell for cell in cells),
+            ]
+        )
+    return sheet.to_csv(("patient", *sessions, *CHANNELS, *masks, *ORIGIN, SAME_AS, *others, *of_labels), lines)

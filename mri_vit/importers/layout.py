@@ -49,7 +49,7 @@ class Reading:
     source_column: str
     raw: str
     rule: str  # in words, such as "positive is 1"; NO_RULE where none covers the raw value
-    give: float = 0.0  # of a number: how far a finer reading of the same may lie from it
+    tolerance: float = 0.0  # of a number: how far a finer reading of the same may lie from it
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,10 @@ class Row:
         """The cell of a column; empty where there is no such column."""
         return self.cells.get(key(name), "")
 
+    def fault(self, column: str, words: str) -> UsageError:
+        """What is wrong with a cell, after file, row and column."""
+        return UsageError(f"{self.file}, row {self.line}, column {column}: {words}")
+
 
 def table_rows(path: Path) -> Iterator[Row]:
     """The rows of a table. Raises UsageError naming file and line."""
@@ -138,7 +142,7 @@ class CellValue:
 
     value: str
     rule: str
-    give: float = 0.0  # how far above or below a finer reading of the same may lie, in the table's unit
+    tolerance: float = 0.0  # how far above or below a finer reading of the same may lie, in the table's unit
 
 
 Rule = Callable[[str, str], CellValue]  # of a raw cell and the name of its column
@@ -226,7 +230,7 @@ def age(raw: str, column: str) -> CellValue:
         return given
     if float(given.value) == 0:
         return CellValue("", NO_AGE)
-    return replace(given, give=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
+    return replace(given, tolerance=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
 
 
 def karnofsky(raw: str, column: str) -> CellValue:
@@ -362,7 +366,7 @@ class Layout:
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
     owns_tables: bool = True  # not where its table is another layout's, and read where it lies beside its scans
     collection: bool = True  # whether it is one collection, whose cohort table carries its name, or a way to lay files out
-    telling: re.Pattern[str] | None = None  # names of scans that no other layout has, where `scans` fits those of many
+    distinctive: re.Pattern[str] | None = None  # names of scans that no other layout has, where `scans` fits those of many
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
 

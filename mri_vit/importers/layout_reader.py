@@ -1,8 +1,7 @@
-"""Layout reader: a folder or a table of a publisher goes in; its layout, visits, scans and labels come out."""
+"""Layout reader: a publisher's folder or table goes in; its layout, visits, scans and labels come out."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,37 +36,38 @@ from mri_vit.importers.layout import (
 from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import CHANNELS
 
-MADE_OF_OTHERS = ("derivatives", "sourcedata")  # of BIDS: what was made of the scans, and what they were made of
+DERIVED = ("derivatives", "sourcedata")  # of BIDS: results computed from the scans, and the data behind them
 NOT_UTF8 = "the name of this file or of its folder is not UTF-8; rename it"
 MASK_ALONE = "a mask, but no scan"
-WHO = ("patient", "folder", "masked")  # groups of a pattern that name the patient; a pattern of alternatives has one for each
+PATIENT_GROUPS = ("patient", "folder", "masked")  # groups of a pattern that name the patient, one for each alternative
 
 
 def read_source(layout: Layout, source: Path, own: Layout | None = None) -> SourceContents:
-    """All that a folder, or one table, holds in this layout. Raises UsageError where that is nothing.
+    """The contents of a folder, or of one table, in this layout. Raises UsageError where there are none.
 
     Where a table names the scans' files, these are the scans; else they are known by their names. `own` is a layout by which the
-    tables and scans are read that are none of this one's: tables of labels join its patients, scans are `Found.strays`.
+    other tables and scans are read: tables of labels join this layout's patients, scans are `SourceContents.strays`.
     """
     scans, tables, images = files_below(source)
     paths = [path for path in tables if path == source or not _is_prose(path, (layout, own or layout))]
     listed: list[Visit] = []
     readings: list[Reading] = []
     notes: list[str] = []
-    others = []
+    other_tables = []
     for path in paths:
-        kind = _fitting(layout, path)
-        if not kind:
-            others.append(path)
+        table = _table_of(layout, path)
+        if not table:
+            other_tables.append(path)
             continue
-        beside = _columns_beside(kind, own) if own else replace(kind, columns=())
-        notes += _not_read(replace(kind, columns=(*kind.columns, *beside.columns)), path)
+        beside = _columns_beside(table, own) if own else replace(table, columns=())
+        notes += _not_read(replace(table, columns=(*table.columns, *beside.columns)), path)
         by_own: list[Reading] = []
         for row in table_rows(path):
-            patient, session = _whose(layout, kind, row)
-            readings += _readings(layout, kind, row, patient, session)
+            patient, session = _visit_of(layout, table, row)
+            readings += _readings(layout, table, row, patient, session)
             by_own += _readings(own or layout, beside, row, patient, session)
-            listed += _listed(kind, row, patient, session)
+            if files := _listed_files(table, row):
+                listed.append(_visit(patient, session, files))
         readings += _without_codes(by_own)
     readings = readings if layout.collection else _without_codes(readings)
     visits, left_out, unread = (listed, [], []) if listed else visits_among(layout, source, scans)
@@ -76,30 +76,29 @@ def read_source(layout: Layout, source: Path, own: Layout | None = None) -> Sour
     if own:
         strays, lost, unread = _strays(own, source, unread, images, visits)
         left_out += lost
-    others_there = _not_nifti(source, images, left_out)
+    explained = {left.file for left in left_out}
+    not_nifti = [path for path in images if path not in explained]
     if not listed:
-        apart = _unread_files(source, [*unread, *others_there], [*visits, *strays], left_out)
-        left_out += [one for one in apart if one.patient or visits or readings]  # of files alone, the source is refused
-    if others_there:
-        name = others_there[0].relative_to(source).as_posix()
-        notes.append(f"{len(others_there)} scans that are no NIfTI were not read, such as {name} ({what_it_is(others_there[0])})")
-    if source in others:
-        sheet.columns(source)
+        folders = _unread_folders(source, [*unread, *not_nifti], [*visits, *strays], left_out)
+        left_out += [left for left in folders if left.patient or visits or readings]  # of files alone, the source is refused
+    if not_nifti:
+        name = not_nifti[0].relative_to(source).as_posix()
+        notes.append(f"{len(not_nifti)} scans in other formats were not read, such as {name} ({what_it_is(not_nifti[0])})")
+    if source in other_tables:
         raise _unlike(layout, source)
-    for path in others:
-        known = _ids(layout, [*visits, *strays] or readings)
-        joined, lost, remarks = _own_table(layout, own, path, known)
+    for path in other_tables:
+        joined, lost, remarks = _own_table(layout, own, path, _ids(layout, [*visits, *strays] or readings))
         readings, left_out, notes = [*readings, *joined], [*left_out, *lost], [*notes, *remarks]
     if not visits and not readings and not left_out:
         if source in paths:
             raise _unlike(layout, source)
         names = [path.relative_to(source).as_posix() for path in unread]
-        there = f"; found {others_there[0]}: {what_it_is(others_there[0])}" if others_there else _there(source, names, paths)
-        raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}{there}")
+        content = f"{not_nifti[0]}: {what_it_is(not_nifti[0])}" if not_nifti else _content(source, names, paths)
+        raise UsageError(f"{source}: nothing in the layout {layout.name}, such as {layout.example}; found {content}")
     if unread:
         notes.insert(0, f"{len(unread)} other NIfTI files were not read, such as {unread[0].relative_to(source).as_posix()}")
-    there = {found.patient for found in (*visits, *readings)}
-    left_out += [LeftOut(name, None, reason) for name, reason in layout.bad.items() if name in there]
+    patients = {entry.patient for entry in (*visits, *readings)}
+    left_out += [LeftOut(name, None, reason) for name, reason in layout.bad.items() if name in patients]
     return SourceContents(
         tuple(v for v in visits if v.patient not in layout.bad),
         tuple(r for r in readings if r.patient not in layout.bad),
@@ -109,9 +108,9 @@ def read_source(layout: Layout, source: Path, own: Layout | None = None) -> Sour
     )
 
 
-def _fitting(layout: Layout, path: Path) -> Table | None:
+def _table_of(layout: Layout, path: Path) -> Table | None:
     names = table_columns(path)
-    return next((kind for kind in layout.tables if kind.fits(names)), None)
+    return next((table for table in layout.tables if table.fits(names)), None)
 
 
 def _is_prose(path: Path, layouts: Sequence[Layout]) -> bool:
@@ -119,149 +118,134 @@ def _is_prose(path: Path, layouts: Sequence[Layout]) -> bool:
     if path.suffix.lower() != TEXT_ENDING:
         return False
     names = table_columns(path)
-    columns = [column for layout in layouts for kind in layout.tables for column in kind.columns]
-    read = {key(name) for column in columns for name in (column.name, *column.sources)}
-    read |= {key(name) for layout in layouts for kind in layout.tables for name in kind.scans}
-    return len(names) < 2 or names.isdisjoint(read)
+    tables = [table for layout in layouts for table in layout.tables]
+    read = {name for table in tables for column in table.columns for name in (column.name, *column.sources)}
+    read |= {name for table in tables for name in table.scans}
+    return len(names) < 2 or names.isdisjoint(map(key, read))
 
 
-def _columns_beside(kind: Table, own: Layout) -> Table:
+def _columns_beside(table: Table, own: Layout) -> Table:
     """A table of the layout with columns beside the layout's own, such as the age beside MGMT_value: those that `own` reads."""
-    mine = {column.name for column in kind.columns}
-    more = tuple(column for table in own.tables for column in table.columns if column.name not in mine)
-    sources = {key(source) for column in kind.columns for source in column.sources}
-    free = tuple(replace(one, sources=tuple(name for name in one.sources if key(name) not in sources)) for one in more)
-    return replace(kind, columns=free)
+    names = {column.name for column in table.columns}
+    sources = {key(source) for column in table.columns for source in column.sources}
+    more = (column for other in own.tables for column in other.columns if column.name not in names)
+    free = (replace(column, sources=tuple(name for name in column.sources if key(name) not in sources)) for column in more)
+    return replace(table, columns=tuple(free))
 
 
-def _not_nifti(source: Path, images: Sequence[Path], left_out: Sequence[LeftOut]) -> list[Path]:
-    """The scans in other formats of which no reason has been given yet."""
-    known = {one.file for one in left_out}
-    return [path for path in images if path not in known]
+def _ids(layout: Layout, entries: Sequence[Visit | Reading]) -> Callable[[str], tuple[str, str] | None]:
+    """A function that gives patient and session of an id as a user's own table may write it; None for an unknown id.
 
-
-def _ids(layout: Layout, there: Sequence[Visit | Reading]) -> Callable[[str], tuple[str, str] | None]:
-    """What gives patient and session of an id as a table of one's own may write it; None where nobody has it.
-
-    That is the patient's id, the id with the session behind it, or one as the layout's own tables write it.
+    The id may be the patient's, the patient's with the session behind it, or one as the layout's own tables write it.
     """
-    known: dict[str, tuple[str, str]] = {}
-    for one in there:
-        known[one.patient] = one.patient, ""
-    for one in there:
-        for sign in "_-" if one.session else "":
-            known.setdefault(f"{one.patient}{sign}{one.session}", (one.patient, one.session))
+    known: dict[str, tuple[str, str]] = {entry.patient: (entry.patient, "") for entry in entries}
+    for entry in entries:
+        for sign in "_-" if entry.session else "":
+            known.setdefault(f"{entry.patient}{sign}{entry.session}", (entry.patient, entry.session))
 
-    def whose(raw: str) -> tuple[str, str] | None:
+    def visit_of(raw: str) -> tuple[str, str] | None:
         if raw in known:
             return known[raw]
-        for match in filter(None, (kind.ids.fullmatch(raw) for kind in layout.tables)):
+        for match in filter(None, (table.ids.fullmatch(raw) for table in layout.tables)):
             patient, session = layout.called(match["patient"], match.groupdict().get("session") or "")
             if patient in known:
                 return patient, session
         return None
 
-    return whose
+    return visit_of
 
 
 def _own_table(
-    layout: Layout, own: Layout | None, path: Path, whose: Callable[[str], tuple[str, str] | None]
+    layout: Layout, own: Layout | None, path: Path, visit_of: Callable[[str], tuple[str, str] | None]
 ) -> tuple[list[Reading], list[LeftOut], list[str]]:
-    """What a table says that is none of the layout's, by the rules of `own`; the table, if it cannot be read; and notes."""
+    """Readings of a table that is none of the layout's, by the rules of `own`; the table, if it cannot be read; and notes."""
     try:
         spelled = sheet.columns(path)
     except UsageError as fault:
         return [], [LeftOut("", path, f"not read: {str(fault).removeprefix(f'{path}: ')}")], []
-    kind = _fitting(own, path) if own else None
-    columns = [column for one in (own or layout).tables for column in one.columns]
+    table = _table_of(own, path) if own else None
+    columns = [column for other in (own or layout).tables for column in other.columns]
     names = {column.name for column in columns}
     labels = [name for name in spelled if our_column(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
-    if not (own and kind):
+    if not (own and table):
         if labels and (own or not layout.collection):
             return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
         return [], [], [f"{path.name} was not read: no table of the layout {layout.name}"]
-    notes = list(_not_read(kind, path))
+    notes = list(_not_read(table, path))
     if not labels:
         return [], [], notes
     readings: list[Reading] = []
     for row in table_rows(path):
-        known = whose(row.cell(row.first(kind.id) or kind.id[0]))
-        patient, session = known or ("", "")
+        patient, session = visit_of(row.cell(row.first(table.id) or table.id[0])) or ("", "")
         if not session:
-            its = _whose(own, kind, row)
-            patient, session = patient or its[0], its[1]
-        readings += _readings(own, kind, row, patient, session)
+            in_row = _visit_of(own, table, row)
+            patient, session = patient or in_row[0], in_row[1]
+        readings += _readings(own, table, row, patient, session)
     notes.append(f"{path.name}: no table of the layout {layout.name}; read by the rules of {own.name}")
     return _without_codes(readings), [], notes
 
 
-def _unread_files(source: Path, unread: Sequence[Path], visits: Sequence[Visit], left_out: Sequence[LeftOut]) -> list[LeftOut]:
-    """The folders with scans that are not read and lie with no patient's: they may be patients, or hold them; the outermost such.
+def _unread_folders(source: Path, unread: Sequence[Path], visits: Sequence[Visit], left_out: Sequence[LeftOut]) -> list[LeftOut]:
+    """The folders with unread scans that lie with no patient's: they may be patients, or hold them; the outermost such.
 
     The source itself is one of them. A file whose name is not UTF-8 is left out by itself wherever it lies.
     """
     accounted = [(visit.patient, path) for visit in visits for path in _files(visit).values()]
-    accounted += [(one.patient, one.file) for one in left_out if one.patient and one.file]
+    accounted += [(left.patient, left.file) for left in left_out if left.patient and left.file]
     patients: dict[Path, set[str]] = {}  # by the folder of their files
-    own = {*MADE_OF_OTHERS}  # names of folders that are one patient's, or hold no scans of others
+    expected = {*DERIVED}  # names of folders that are one patient's, or hold no scans of others
     for patient, path in accounted:
         patients.setdefault(path.parent, set()).add(patient)
         names = [name for name in place_in_source(path, source).split("/")[:-1] if key(patient) in key(name)]
-        own.update(names[-1:])
+        expected.update(names[-1:])
     above = {source, *(folder for _, path in accounted for folder in path.parents)}
     folders: dict[Path, list[Path]] = {}
     left = []
     for path in unread:
-        its, inside = patients.get(path.parent, set()), path.relative_to(source)
+        here, inside = patients.get(path.parent, set()), path.relative_to(source)
         if not cohort.is_utf8(inside):
             left.append(LeftOut(path.parent.name if path.parent != source else "", path, NOT_UTF8))
             continue
-        alone = len(its) == 1 and path.parent != source  # one patient's files lie here
-        if alone or not own.isdisjoint(inside.parts) or path.name.startswith(tuple(its)):
+        alone = len(here) == 1 and path.parent != source  # one patient's files lie here
+        if alone or not expected.isdisjoint(inside.parts) or path.name.startswith(tuple(here)):
             continue
         up = [folder for folder in path.parents if folder.is_relative_to(source)]
         apart = [folder for folder in up if folder not in above]  # without a patient's file in it or below
         folders.setdefault((apart or up[:1])[-1], []).append(path)
     for folder, files in folders.items():
-        reason = (
-            f"{len(files)} files, such as {files[0].name}, have no place and no name that are read, and lie with no patient's"
-        )
-        cure = "rename them" if folder == source else "if the folder holds patients, import the folder itself"
-        left.append(LeftOut("" if folder == source else folder.relative_to(source).as_posix(), files[0], f"{reason}; {cure}"))
+        reason = f"{len(files)} files, such as {files[0].name}, belong to no patient by name or folder and were not read"
+        remedy = "rename them" if folder == source else "if the folder holds patients, import the folder itself"
+        left.append(LeftOut("" if folder == source else folder.relative_to(source).as_posix(), files[0], f"{reason}; {remedy}"))
     return left
 
 
 def _strays(
     own: Layout, source: Path, unread: list[Path], images: Sequence[Path], visits: Sequence[Visit]
 ) -> tuple[list[Visit], list[LeftOut], list[Path]]:
-    """The visits that `own` finds among unread files, of patients who have none yet; who is left out; and what stays unread."""
-    visits_found, left_out, rest = visits_among(own, source, unread)
+    """The visits by `own` among unread files, of patients who have none yet; who is left out; and what stays unread."""
+    by_own, left_out, rest = visits_among(own, source, unread)
     taken = {visit.patient for visit in visits}
-    strays = [visit for visit in visits_found if visit.patient not in taken]
+    strays = [visit for visit in by_own if visit.patient not in taken]
     left_out += _in_other_formats(own, source, images, [*visits, *strays])
     known = {path for visit in visits for path in _files(visit).values()}
-    again = [path for visit in visits_found if visit.patient in taken for path in _files(visit).values() if path not in known]
-    return strays, [one for one in left_out if one.patient not in taken], [*rest, *again]
+    again = [path for visit in by_own if visit.patient in taken for path in _files(visit).values() if path not in known]
+    return strays, [left for left in left_out if left.patient not in taken], [*rest, *again]
 
 
 def _in_other_formats(layout: Layout, source: Path, images: Sequence[Path], visits: Sequence[Visit]) -> list[LeftOut]:
-    """The scans that are no NIfTI, under the layout's names, of sequences that no NIfTI file holds."""
+    """The scans in other formats than NIfTI, under the layout's names, of sequences that no NIfTI file holds."""
     as_nifti = {as_nifti_name(path): path for path in images}
-    there = {(visit.patient, visit.session, channel) for visit in visits for channel in _files(visit)}
-    masked = {patient for patient, _, channel in there if channel not in CHANNELS}
-    visits_found, alone, _ = visits_among(layout, source, list(as_nifti))
+    held = {(visit.patient, visit.session, channel) for visit in visits for channel in _files(visit)}
+    masked = {patient for patient, _, channel in held if channel not in CHANNELS}
+    others, masks, _ = visits_among(layout, source, list(as_nifti))
     scans = [
-        LeftOut(visit.patient, as_nifti[path], f"{channel}: {source_file.other_format(as_nifti[path])}")
-        for visit in visits_found
+        (visit.patient, path, channel)
+        for visit in others
         for channel, path in _files(visit).items()
-        if (visit.patient, visit.session, channel) not in there
+        if (visit.patient, visit.session, channel) not in held
     ]
-    masks = [  # beside scans in NIfTI
-        LeftOut(one.patient, as_nifti[one.file], f"mask: {source_file.other_format(as_nifti[one.file])}")
-        for one in alone
-        if one.file and one.reason == MASK_ALONE and one.patient not in masked
-    ]
-    return scans + masks
+    scans += [(m.patient, m.file, "mask") for m in masks if m.file and m.reason == MASK_ALONE and m.patient not in masked]
+    return [LeftOut(who, as_nifti[path], f"{what}: {source_file.other_format(as_nifti[path])}") for who, path, what in scans]
 
 
 def _files(visit: Visit) -> dict[str, Path]:
@@ -269,29 +253,28 @@ def _files(visit: Visit) -> dict[str, Path]:
     return {**visit.scans, **{name: path for name, path in masks.items() if path}}
 
 
-def _not_read(kind: Table, path: Path) -> Iterator[str]:
-    """How a table was read where that could be otherwise; and the columns that no rule is about, with what each may mean."""
-    known = {
-        key(name) for name in (*kind.id, *kind.session, *kind.scans, *(s for column in kind.columns for s in column.sources))
-    }
-    like = [column.like for column in kind.columns if column.like]
-    read = sheet.examine(path)
-    yield from (f"{path.name}: {note}" for note in read.notes)
-    others = [name for name in read.header if key(name) not in known]
-    if names := [name for name in others if not any(pattern.fullmatch(name) for pattern in like)]:
-        meant = [f"{name} ({near}?)" if (near := suggestion(name)) else name for name in names]
+def _not_read(table: Table, path: Path) -> Iterator[str]:
+    """Notes on how a table was read where that is uncertain; and the columns without a rule, with what each may mean."""
+    sources = (source for column in table.columns for source in column.sources)
+    known = set(map(key, (*table.id, *table.session, *table.scans, *sources)))
+    like = [column.like for column in table.columns if column.like]
+    content = sheet.examine(path)
+    yield from (f"{path.name}: {note}" for note in content.notes)
+    others = [name for name in content.header if key(name) not in known and not any(p.fullmatch(name) for p in like)]
+    if others:
+        meant = [f"{name} ({near}?)" if (near := suggestion(name)) else name for name in others]
         yield f"{path.name}: columns that were not read: {', '.join(meant)}"
 
 
 def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[Visit], list[LeftOut], list[Path]]:
-    """The visits whose scans are there, those that are left out, and files whose names are not the layout's."""
+    """The visits among these files, those that are left out, and files whose names are not the layout's."""
     sequences = layout.read_sequences(source) if layout.read_sequences and scans else layout.sequences
     by_visit: dict[tuple[str, str], dict[str, list[Path]]] = {}
     unread = []
     for path in scans:
         match = layout.scans.search(place_in_source(path, source)) if layout.scans else None
         words = {name: word or "" for name, word in match.groupdict().items()} if match else {}
-        patient = next((words[name] for name in WHO if words.get(name)), "")
+        patient = next((words[name] for name in PATIENT_GROUPS if words.get(name)), "")
         column = (layout.sequence(words) if layout.sequence else sequences.get(key(words["sequence"]))) if patient else None
         if not column:
             unread.append(path)
@@ -300,23 +283,21 @@ def visits_among(layout: Layout, source: Path, scans: list[Path]) -> tuple[list[
         by_visit.setdefault(visit, {}).setdefault(column, []).append(path)
     visits, left_out = [], []
     for (patient, session), files in by_visit.items():
-        reason = (
-            "its name does not say whether it is T1 or T1ce; expected one label for the agent, such as ce-none or ce-gadolinium"
-        )
+        reason = "its name does not show whether it is T1 or T1ce; expected one label for the agent: ce-none or ce-gadolinium"
         left_out += [LeftOut(patient, path, f"{path.name}: {reason}") for path in files.pop(UNDECIDED, [])]
         if not files:
             continue
         first = next(iter(files.values()))[0]
-        twice = [f"{column} ({', '.join(path.name for path in paths)})" for column, paths in files.items() if len(paths) > 1]
+        several = {column: paths for column, paths in files.items() if len(paths) > 1}
         if strange := [path for paths in files.values() for path in paths if not cohort.is_utf8(path.relative_to(source))]:
             left_out.append(LeftOut(patient, strange[0], NOT_UTF8))
         elif not cohort.is_patient_id(patient) or not cohort.is_session(session):
             left_out.append(LeftOut(patient, first, "expected an id of letters, digits, '.', '_' or '-'"))
         elif not any(channel in files for channel in CHANNELS):
             left_out.append(LeftOut(patient, first, MASK_ALONE))
-        elif twice:
-            reason = f"several files for {'; '.join(twice)}; expected one"
-            left_out.append(LeftOut(patient, next(paths[0] for paths in files.values() if len(paths) > 1), reason))
+        elif several:
+            named = "; ".join(f"{column} ({', '.join(path.name for path in paths)})" for column, paths in several.items())
+            left_out.append(LeftOut(patient, next(iter(several.values()))[0], f"several files for {named}; expected one"))
         else:
             visits.append(_visit(patient, session, {column: paths[0] for column, paths in files.items()}))
     return visits, left_out, unread
@@ -327,62 +308,53 @@ def _visit(patient: str, session: str, files: Mapping[str, Path]) -> Visit:
     return Visit(patient, session, scans, files.get("brain_mask"), files.get("tumour_mask"))
 
 
-def _listed(kind: Table, row: Row, patient: str, session: str) -> Iterator[Visit]:
-    """The visit whose scans a row names by their paths. Raises UsageError where it names two for one sequence."""
+def _listed_files(table: Table, row: Row) -> dict[str, Path]:
+    """The scans that a row names by their paths. Raises UsageError where it names two for one sequence."""
     files: dict[str, Path] = {}
-    for name, column in kind.scans.items():
+    for name, column in table.scans.items():
         if missing(row.cell(name)):
             continue
         path = cohort.located(row.file.parent, row.cell(name))
         if files.setdefault(column, path) != path:
-            spelled = row.names[key(name)]
-            raise UsageError(f"{row.file}, row {row.line}, column {spelled}: a second file for {column}; expected one")
-    if files:
-        yield _visit(patient, session, files)
+            raise row.fault(row.names[key(name)], f"a second file for {column}; expected one")
+    return files
 
 
-def _whose(layout: Layout, kind: Table, row: Row) -> tuple[str, str]:
+def _visit_of(layout: Layout, table: Table, row: Row) -> tuple[str, str]:
     """Patient and session of a row. Raises UsageError naming file, row and column."""
-    column = row.first(kind.id) or kind.id[0]
+    column = row.first(table.id) or table.id[0]
     raw = row.cell(column)
     if key(column) in row.dates:
-        raise UsageError(f"{row.file}, row {row.line}, column {column}: patient id {raw!r} {cohort.MADE_A_DATE}")
-    match = kind.ids.fullmatch(raw)
-    if match:
-        patient, session = layout.called(
-            match["patient"], match.groupdict().get("session") or row.cell(row.first(kind.session) or "")
-        )
+        raise row.fault(column, f"patient id {raw!r} {cohort.MADE_A_DATE}")
+    if match := table.ids.fullmatch(raw):
+        visit = match.groupdict().get("session") or row.cell(row.first(table.session) or "")
+        patient, session = layout.called(match["patient"], visit)
         if not cohort.is_session(session):
-            column = row.first(kind.session)
-            raise UsageError(
-                f"{row.file}, row {row.line}, column {column}: visit {session!r}; expected letters, digits, '.', '_' or '-'"
-            )
+            raise row.fault(row.first(table.session) or "", f"visit {session!r}; expected letters, digits, '.', '_' or '-'")
         if cohort.is_patient_id(patient) or columns.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
-    expected = "letters, digits, '.', '_' or '-'" if kind.ids is ANY_ID else f"one as in {layout.example}"
-    raise UsageError(
-        f"{row.file}, row {row.line}, column {column}: patient id {raw!r}; expected {expected}{cohort.shortened(raw)}"
-    )
+    expected = "letters, digits, '.', '_' or '-'" if table.ids is ANY_ID else f"one as in {layout.example}"
+    raise row.fault(column, f"patient id {raw!r}; expected {expected}{cohort.shortened(raw)}")
 
 
-def _readings(layout: Layout, kind: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
-    """What a row says. Of several columns that a collection has for one of ours the first that is filled counts, by its layout;
+def _readings(layout: Layout, table: Table, row: Row, patient: str, session: str) -> Iterator[Reading]:
+    """The readings of a row. If a collection has several columns for one of ours, the first that is filled counts, by its layout;
     in any other table each does, and they may disagree.
     """
-    for column in kind.columns:
-        there = [name for name in column.sources if key(name) in row.cells]
-        there += [name for name in row.names.values() if column.like and column.like.fullmatch(name) and name not in there]
-        filled = [name for name in there if not missing(row.cell(name))]
-        for name in filled if filled and not layout.collection else [*filled, *there][:1]:
+    for column in table.columns:
+        names = [name for name in column.sources if key(name) in row.cells]
+        names += [name for name in row.names.values() if column.like and column.like.fullmatch(name) and name not in names]
+        filled = [name for name in names if not missing(row.cell(name))]
+        for name in filled if filled and not layout.collection else [*filled, *names][:1]:
             spelled = row.names[key(name)]
             visit = session if column.session is None else column.session
-            given = column.rule(row.cell(name), spelled)
-            if given.value and column.unless and (why := column.unless(row)):
-                given = CellValue("", f"{given.rule}; missing: {why}")
-            if column.since and given.value:
-                given = _from_visit(given, column.since(row, visit))
-            source = (row.file, row.line, spelled, row.cell(name))
-            yield Reading(patient, visit, column.name, given.value, *source, given.rule, given.give)
+            value = column.rule(row.cell(name), spelled)
+            if value.value and column.unless and (why := column.unless(row)):
+                value = CellValue("", f"{value.rule}; missing: {why}")
+            if column.since and value.value:
+                value = _from_visit(value, column.since(row, visit))
+            origin = (row.file, row.line, spelled, row.cell(name))
+            yield Reading(patient, visit, column.name, value.value, *origin, value.rule, value.tolerance)
 
 
 def _without_codes(readings: list[Reading]) -> list[Reading]:
@@ -395,25 +367,27 @@ def _without_codes(readings: list[Reading]) -> list[Reading]:
     for reading in readings:
         if NUMBER.fullmatch(reading.raw):
             numbers.setdefault((reading.file, reading.source_column), []).append(reading)
-    coded = {place for place, its in numbers.items() if {"", "0", "1"} >= {r.value for r in its} > {""}}
-    coded |= {place for place, its in numbers.items() if all(r.rule.endswith(BY_CUT_OFF) and float(r.raw) <= 1 for r in its)}
+    coded = set()
+    for column, cells in numbers.items():
+        shares = all(r.rule.endswith(BY_CUT_OFF) and float(r.raw) <= 1 for r in cells)
+        if shares or {"", "0", "1"} >= {r.value for r in cells} > {""}:
+            coded.add(column)
+    unclear = f"{NO_RULE}: the meaning of the column's numbers is not clear"
     return [
-        replace(r, value="", rule=f"{NO_RULE}: what the column's numbers mean is not clear")
-        if (r.file, r.source_column) in coded and NUMBER.fullmatch(r.raw)
-        else r
+        replace(r, value="", rule=unclear) if (r.file, r.source_column) in coded and NUMBER.fullmatch(r.raw) else r
         for r in readings
     ]
 
 
-def _from_visit(given: CellValue, days: str) -> CellValue:
+def _from_visit(value: CellValue, days: str) -> CellValue:
     """A time from a visit on, of one that counts from `days` before it."""
     if not NUMBER.fullmatch(days):
-        return CellValue("", f"{given.rule}; missing, as the day of the visit is not known")
-    left = float(given.value) - float(days)
+        return CellValue("", f"{value.rule}; missing, because the day of the visit is not known")
+    left = float(value.value) - float(days)
     if left < 0:
         return CellValue("", NO_RULE)  # dead or lost before the visit
     less = f", less the {float(days):g} days to the visit" if float(days) else ""
-    return CellValue(number(str(left), "").value, given.rule + less, given.give)
+    return CellValue(number(str(left), "").value, value.rule + less, value.tolerance)
 
 
 def _unlike(layout: Layout, path: Path) -> UsageError:
@@ -421,83 +395,55 @@ def _unlike(layout: Layout, path: Path) -> UsageError:
     names = sheet.columns(path)
     if not layout.tables:
         return UsageError(f"{path}: the layout {layout.name} has no table; expected a folder with files such as {layout.example}")
-    kind = layout.tables[0]
-    lacking = [kind.id[0]] if not any(key(name) in map(key, names) for name in kind.id) else []
-    lacking += [mark for mark in kind.marks if key(mark) not in map(key, names)]
+    table = layout.tables[0]
+    keys = set(map(key, names))
+    lacking = [table.id[0]] if keys.isdisjoint(map(key, table.id)) else []
+    lacking += [mark for mark in table.marks if key(mark) not in keys]
     if not lacking:
-        return UsageError(f"{path}: no column that a rule is about (found {', '.join(names)})")
+        return UsageError(f"{path}: no column has a rule (found {', '.join(names)})")
     near = nearest(lacking[0], names)
     return UsageError(f"{path}: no column {lacking[0]!r}; the nearest one is {near!r} (found {', '.join(names)})")
 
 
-def _there(source: Path, unread: list[str], paths: list[Path]) -> str:
+def _content(source: Path, unread: list[str], paths: list[Path]) -> str:
     """What lies in a source that holds nothing of a layout."""
     if source_file.holds_dicom(source):
-        return "; found DICOM files, which `mri-vit import dicom` reads"
-    tables = Counter(path.name for path in paths)
-    there = [*unread[:3], *list(tables)[:3]]
-    return (
-        f"; found {len(unread)} NIfTI files and {len(paths)} tables, such as {', '.join(there)}"
-        if there
-        else "; found no NIfTI file and no table"
-    )
-
-
-PATIENTS_SHOWN = 5  # patients whom a message names
+        return "DICOM files, which `mri-vit import dicom` reads"
+    names = [*unread[:3], *list(dict.fromkeys(path.name for path in paths))[:3]]
+    if not names:
+        return "no NIfTI file and no table"
+    return f"{len(unread)} NIfTI files and {len(paths)} tables, such as {', '.join(names)}"
 
 
 def recognise_layout(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]:
-    """The layout of a source, and what was seen of it. Raises UsageError where it is none of them, or several.
+    """The layout of a source, and how many files fit it. Raises UsageError where none fits, or several.
 
     Scans decide before tables, and a layout that names more before `plain`, the last one.
     """
     scans, tables, images = files_below(source)
     names = [place_in_source(path, source) for path in (*scans, *map(as_nifti_name, images))]
     headers = [table_columns(path) for path in tables]
-    seen: dict[str, tuple[int, int]] = {}
+    fitting: dict[str, tuple[int, int]] = {}  # NIfTI files and tables
     for name, layout in layouts.items():
-        fitting = sum(bool(layout.scans and layout.scans.search(path)) for path in names)
-        read = sum(any(kind.fits(header) for kind in layout.tables) for header in headers)
-        if layout.telling and not read and not any(layout.telling.search(path) for path in names):
+        of_scans = sum(bool(layout.scans and layout.scans.search(path)) for path in names)
+        of_tables = sum(any(table.fits(header) for table in layout.tables) for header in headers)
+        if layout.distinctive and not of_tables and not any(layout.distinctive.search(path) for path in names):
             continue
-        if fitting or (read and layout.owns_tables):
-            seen[name] = fitting, read
+        if of_scans or (of_tables and layout.owns_tables):
+            fitting[name] = of_scans, of_tables
+    counts = {name: f"{name} ({of_scans} NIfTI files, {of_tables} tables)" for name, (of_scans, of_tables) in fitting.items()}
     *named, last = layouts
-    with_scans = [name for name in named if seen.get(name, (0, 0))[0]]
-    candidates = with_scans or ([name for name in named if name in seen] if not seen.get(last, (0, 0))[0] else [])
+    candidates = [name for name in named if fitting.get(name, (0, 0))[0]]
+    if not candidates and not fitting.get(last, (0, 0))[0]:
+        candidates = [name for name in named if name in fitting]
     if len(candidates) > 1:
-        raise UsageError(f"{source}: {_counts_of(seen, candidates)}; name the layout, or the folder of one")
+        several = " and ".join(counts[name] for name in candidates)
+        raise UsageError(f"{source}: {several}; name the layout, or the folder of one")
     chosen = candidates[0] if candidates else last
-    if chosen not in seen and source == next(iter(tables), None):
+    if chosen in fitting:
+        return layouts[chosen], counts[chosen]
+    if source == next(iter(tables), None):
         return layouts[chosen], "no table of a layout"  # the plain one says what it lacks
-    if chosen not in seen:
-        others = f"; found {images[0].relative_to(source)}: {what_it_is(images[0])}" if images else ""
-        raise UsageError(
-            f"{source}: {len(scans)} NIfTI files and {len(tables)} tables, in none of the layouts {', '.join(layouts)}{others}"
-        )
-    return layouts[chosen], _counts_of(seen, [chosen])
-
-
-def _counts_of(seen: Mapping[str, tuple[int, int]], names: list[str]) -> str:
-    return " and ".join(f"{name} ({seen[name][0]} NIfTI files, {seen[name][1]} tables)" for name in names)
-
-
-def with_strays(contents: SourceContents, layout: Layout) -> SourceContents:
-    """What was found, with the visits that are not of the layout: the cohort is that of a folder then, and of no collection."""
-    if not contents.strays:
-        return contents
-    note = f"{_counted(contents.strays)} are not of the layout {layout.name}, and are read by the plain one"
-    return replace(contents, visits=(*contents.visits, *contents.strays), notes=(*contents.notes, note))
-
-
-def without_strays(contents: SourceContents, layout: Layout) -> SourceContents:
-    """What was found, with a reason for each visit that is not of the layout, and is not read."""
-    reason = f"not of the layout {layout.name}; `mri-vit import auto` reads both"
-    left = [LeftOut(visit.patient, next(iter(visit.scans.values())), reason) for visit in contents.strays]
-    return replace(contents, strays=(), left_out=(*contents.left_out, *left))
-
-
-def _counted(visits: Sequence[Visit]) -> str:
-    names = list(dict.fromkeys(visit.patient for visit in visits))
-    more = f" and {len(names) - PATIENTS_SHOWN} more" if len(names) > PATIENTS_SHOWN else ""
-    return f"{len(names)} patients ({', '.join(names[:PATIENTS_SHOWN])}{more})"
+    others = f"; found {images[0].relative_to(source)}: {what_it_is(images[0])}" if images else ""
+    there = f"{len(scans)} NIfTI files and {len(tables)} tables"
+    raise UsageError(f"{source}: {there}, in none of the layouts {', '.join(layouts)}{others}")

@@ -1,10 +1,9 @@
-"""Persons: visits of several cohorts in; who is one and the same person, and who looks like it, out.
+"""Persons: visits of several cohorts go in; which of them are one person, and which look like it, come out.
 
 Two rows are of one person where a cohort declares it (its column `same_as`) or where two scans have the same voxels, whatever
-file, format, orientation or id they came in. A copy that was resampled, registered or normalised anew has other voxels; what
-stays is the brain: each scan is cut to the box of its head and averaged to a few thousand cells, and the patients nearest to each
-other are found; these alone are laid over each other by a rigid registration, and compared by the rank correlation of their
-voxels. Letters: n patients, c cells.
+file, format, orientation or id they came in. A copy that was resampled, registered or normalised again has other voxels, but the
+same brain: each scan is cropped to the box of its head and averaged to a few thousand cells, and only the patients nearest to
+each other are aligned by a rigid registration and compared by the rank correlation of their voxels. Letters: n patients, c cells.
 """
 
 from __future__ import annotations
@@ -52,6 +51,9 @@ class Subject:
     cohort: str
     patient: str
 
+    def __str__(self) -> str:
+        return f"{self.patient} of {self.cohort}"
+
 
 @dataclass(frozen=True)
 class Link:
@@ -65,7 +67,7 @@ class Link:
 def declared_links(sources: Sequence[SourceCohort]) -> list[Link]:
     """The links that the column `same_as` states.
 
-    Two patients of whom both are said to be a third are one person, whether or not the third one's cohort is merged.
+    Two patients who are both declared to be a third are one person, whether or not the third one's cohort is merged.
     Raises UsageError naming table and patient where a cell is not of the form `cohort:patient`.
     """
     links = []
@@ -84,7 +86,7 @@ def declared_links(sources: Sequence[SourceCohort]) -> list[Link]:
 
 
 def unknown_links(sources: Sequence[SourceCohort], links: Iterable[Link]) -> list[Link]:
-    """The links to a patient whom a merged cohort does not have: a slip, or a patient who was left out."""
+    """The links to a patient who is missing from a merged cohort: a slip, or a patient who was left out."""
     there = _subjects(sources)
     cohorts = {source.name for source in sources}
     return [link for link in links if link.other.cohort in cohorts and link.other not in there]
@@ -108,11 +110,11 @@ def links_by_voxels(sources: Sequence[SourceCohort], hashes: Mapping[Path, str])
 def person_numbers(sources: Sequence[SourceCohort], links: Iterable[Link]) -> dict[Subject, int]:
     """A number per person, equal for all who are linked, directly or through others; persons count in the sources' order.
 
-    Those of cohorts that are not merged, whom links name, have their persons' numbers too.
+    Patients whom links name in cohorts that are not merged have their persons' numbers too.
     """
     pairs = [(link.one, link.other) for link in links]
-    everybody = dict.fromkeys([*_subjects(sources), *(one for pair in pairs for one in pair)])
-    place = {subject: n for n, subject in enumerate(everybody)}
+    subjects = dict.fromkeys([*_subjects(sources), *(subject for pair in pairs for subject in pair)])
+    place = {subject: n for n, subject in enumerate(subjects)}
     ends = np.array([(place[one], place[other]) for one, other in pairs], dtype=int).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(place), len(place)))
     component = connected_components(graph, directed=False)[1]
@@ -133,7 +135,7 @@ def scan_paths(patient: Patient) -> list[Path]:
 def voxel_hash(path: Path) -> str:
     """SHA-256 of a scan's voxels as RAS+, whatever orientation, data type and packing they were stored in.
 
-    Empty for a scan of one value, which anybody's may be. Raises UnusablePatient where the file is no readable scan.
+    Empty for a scan of one value, which is no evidence. Raises UnusablePatient where the file is no readable scan.
     """
     array = canonical(read(path)).array
     return hashlib.sha256(array.tobytes()).hexdigest() if array.min() < array.max() else ""
@@ -142,9 +144,9 @@ def voxel_hash(path: Path) -> str:
 EDGE = 24  # cells along each axis of a signature: about 7 mm of a head
 COARSE_MM = 4.0  # voxels of what is registered: no finer than the slices of most clinical scans
 HEAD_THRESHOLD = 0.1  # of the 99th percentile above the border's value: where a head begins
-NEIGHBOURS = 3  # patients who are laid over each one; the copy of a scan was always the nearest of all
-# Rank correlation from which two patients are flagged. Copies of five real patients (turned by some degrees, resampled to 2 mm,
-# their contrast bent) had 0.93 to 0.99, ten pairs of different patients at most 0.63, T1ce and FLAIR alike.
+NEIGHBOURS = 3  # patients who are registered to each one; the copy of a scan was always the nearest of all
+# Rank correlation from which two patients are flagged. Copies of five real patients (rotated by some degrees, resampled to 2 mm,
+# with another contrast) had 0.93 to 0.99, ten pairs of different patients at most 0.63, T1ce and FLAIR alike.
 MIN_CORRELATION = 0.8
 STEPS_MM, ENOUGH_MM, MOST_STEPS = 2.0, 0.01, 60  # of the registration: half a voxel at first; it ends at a hundredth of one
 
@@ -163,7 +165,7 @@ def alike_pairs(scans: Mapping[Subject, Path], person: Mapping[Subject, int]) ->
 
     Parameters
     ----------
-    scans : one scan of each patient, all of one channel; FLAIR and T1ce tell best.
+    scans : one scan of each patient, all of one channel; FLAIR and T1ce discriminate best.
     person : as `person_numbers` gives it.
 
     Raises
@@ -203,7 +205,7 @@ def signature(array: Float[np.ndarray, "z y x"]) -> Float[np.ndarray, " c"]:
 
 
 def neighbours(signatures: Float[np.ndarray, "n c"]) -> list[tuple[int, int]]:
-    """Pairs of which either is among the NEIGHBOURS of the other, once what all brains have in common is taken away."""
+    """Pairs of which either is among the NEIGHBOURS of the other, once the cohort's median brain is subtracted."""
     n = len(signatures)
     if n < 2:
         return []
@@ -217,7 +219,7 @@ def neighbours(signatures: Float[np.ndarray, "n c"]) -> list[tuple[int, int]]:
 
 
 def correlation(one: Image, other: Image) -> float:
-    """Spearman's correlation of the voxels that both heads have, after the other was laid over the one; 0 without any."""
+    """Spearman's correlation of the voxels that both heads have, after registration of the other to the one; 0 without any."""
     moments = sitk.CenteredTransformInitializerFilter.MOMENTS
     transform = sitk.CenteredTransformInitializer(one, other, sitk.Euler3DTransform(), moments)
     registration = sitk.ImageRegistrationMethod()
@@ -226,20 +228,12 @@ def correlation(one: Image, other: Image) -> float:
     registration.SetInitialTransform(transform, True)
     registration.SetOptimizerAsRegularStepGradientDescent(STEPS_MM, ENOUGH_MM, MOST_STEPS)
     registration.SetOptimizerScalesFromPhysicalShift()
-    registration.SetNumberOfThreads(1)  # a pair takes half a second, and results do not hang on the machine
+    registration.SetNumberOfThreads(1)  # a pair takes half a second, and results do not depend on the machine
     try:
         registration.Execute(one, other)
-    except RuntimeError:  # ITK: the two do not overlap, or one is too flat to be turned
+    except RuntimeError:  # ITK: the two do not overlap, or one is too flat to be rotated
         return 0.0
     moved = sitk.GetArrayFromImage(sitk.Resample(other, one, transform, sitk.sitkLinear, 0.0))
     still = sitk.GetArrayFromImage(one)
     both = (still > HEAD_THRESHOLD) & (moved > HEAD_THRESHOLD)
     return float(np.corrcoef(rankdata(still[both]), rankdata(moved[both]))[0, 1]) if both.sum() > 1 else 0.0
-
-
-def scans_of_channel(subjects: Mapping[Subject, Sequence[Mapping[str, Path | None]]], channel: str) -> dict[Subject, Path]:
-    """The first scan of a channel that each patient has."""
-    found = {
-        subject: next((path for scans in visits if (path := scans.get(channel))), None) for subject, visits in subjects.items()
-    }
-    return {subject: path for subject, path in found.items() if path}

@@ -1,6 +1,7 @@
-"""Preflight: a study goes in; everything that is wrong with it comes out at once, before hours go into it. Nothing is written.
+"""Preflight: a study goes in; everything that is wrong with it comes out at once, before it costs hours. Nothing is written.
 
-Faults of the study file, and a table that is none, are raised; all others are collected.
+Faults of the study file, and a table that cannot be read, are raised; all others are collected. They include values that can be
+read and are yet unlikely: months among days, and columns that give a label away.
 """
 
 from __future__ import annotations
@@ -10,55 +11,70 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
+
+import numpy as np
 
 from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
+from mri_vit.data.columns import MISSING
+from mri_vit.data.covariates import clinical_columns, examined
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.preflight import labels, scans
-from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Needs, Severity
-from mri_vit.preflight.scans import Seen
+from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
+from mri_vit.preflight import scans
+from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fold, Labels, Needs, Severity
+from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
 from mri_vit.settings.recipe import CLINICAL
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study, Train
 from mri_vit.settings.source import ABSENT, shown
 
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
 LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
+FEWEST = 10  # patients from which a column's agreement with a label is informative
+APART = 15.0  # times that one site's median lies below the others': half of 30.4
+FOLDS_NAMED = 8  # test folds that a sentence names
 
 
 def check(study: Study) -> Check:
-    """Look at table, files, labels, folds and networks, and estimate what the study needs.
+    """Check table, files, labels, folds and networks, and estimate what the study needs.
 
     Raises UsageError where there is no table; IntegrityError for damaged weights.
     """
     began = time.perf_counter()
     table = cohort.examine(study.cohort, study.endpoints, study.prepare.needs, study.channels)
-    found = [*_of_table(table), *_of_decisions(study, table)]
-    seen = scans.look(file for p in table.patients for file in _files(p, study).values())
-    found += _of_files(study, table, seen)
-    found += _of_copies(study, _without_excluded(table.patients, found), seen)
-    kept = _without_excluded(table.patients, found)
-    covariates, columns, wrong = _covariates(study, table)
-    found += wrong
-    splits, wrong = _splits(study, table.patients, kept)
-    found += wrong
+    findings = [*_of_table(table), *_of_decisions(study, table)]
+    info = scans.inspect(file for p in table.patients for file in _files(p, study).values())
+    findings += _of_files(study, table, info)
+    findings += _of_copies(study, _without_excluded(table.patients, findings), info)
+    kept = _without_excluded(table.patients, findings)
+    covariates, columns, faults = _covariates(study, table)
+    findings += faults
+    splits, faults = _splits(study, table.patients, kept)
+    findings += faults
     counted = kept if splits else table.patients
-    of_labels = labels.count(counted, study.endpoints, splits)
-    found += labels.fold_findings(counted, of_labels, splits, study.train)
-    found += labels.plausibility_findings(table.patients, study.endpoints, _of_the_table(covariates, table))
+    labels = count_labels(counted, study.endpoints, splits)
+    findings += _of_labels(counted, labels, splits, study.train)
+    clinical = [name for name in covariates if name in table.patients[0].clinical]  # without those that are labels of the study
+    findings += plausibility_findings(table.patients, study.endpoints, clinical)
     needs = None
-    if not (_plain(study) and any(one.severity == "refused" for one in found)):
-        needs, wrong = _networks(study, table.patients, kept, splits, scans.usual_voxels(seen))
-        found += wrong
-    if not any(one.severity == "refused" for one in found):  # SciPy's statistics take a second to load
-        found += _too_few(study, kept, splits)
-    found = sorted(found, key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
-    gravest = found[0].severity if found else "noticed"
+    # Every study file that is right describes Vision Transformers from random weights; other networks may fail by themselves.
+    models = [network.model for network in comparators.networks(study).values()]
+    plain = all(model.architecture == "vit" and not model.weights for model in models)
+    if not (plain and any(finding.severity == "refused" for finding in findings)):
+        needs, faults = _networks(study, table.patients, kept, splits, scans.usual_voxels(info))
+        findings += faults
+    if not any(finding.severity == "refused" for finding in findings):
+        from mri_vit.crossval import power  # here, because SciPy's statistics take a second to load
+
+        findings += [_finding("noticed", "labels", words) for words in power.cautions(kept, study.endpoints, splits)]
+    findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
+    gravest = findings[0].severity if findings else "noticed"
     return Check(
         schema=SCHEMA,
         study=study.name,
@@ -67,24 +83,29 @@ def check(study: Study) -> Check:
         visits=len(table.patients),
         patients=len({p.subject for p in table.patients}),
         excluded=tuple(sorted({p.id for p in table.patients} - {p.id for p in kept})),
-        scans=len(seen),
-        scan_bytes=scans.total_bytes(seen),
+        scans=len(info),
+        scan_bytes=scans.total_bytes(info),
         covariates=covariates if CLINICAL in study.controls.models else None,
         columns=columns,
-        labels=of_labels,
-        findings=tuple(found),
+        labels=labels,
+        findings=tuple(findings),
         needs=needs,
         seconds=round(time.perf_counter() - began, 2),
     )
 
 
-def _without_excluded(patients: Sequence[Patient], found: Sequence[Finding]) -> list[Patient]:
-    out = {name for one in found if one.severity == "excluded" for name in one.patients}
-    return [p for p in patients if p.id not in out]
+def _finding(severity: Severity, about: About, words: str, **where: Any) -> Finding:
+    return Finding(severity=severity, about=about, said=printable(words), **where)
 
 
-def _refused(about: About, said: str) -> Finding:
-    return Finding(severity="refused", about=about, said=printable(said))
+def _refused(about: About, error: Exception, before: str = "") -> list[Finding]:
+    """A finding for each line of an error's message."""
+    return [_finding("refused", about, before + line) for line in str(error).splitlines()]
+
+
+def _without_excluded(patients: Sequence[Patient], findings: Sequence[Finding]) -> list[Patient]:
+    excluded = {name for finding in findings if finding.severity == "excluded" for name in finding.patients}
+    return [p for p in patients if p.id not in excluded]
 
 
 def _of_table(table: Examined) -> Iterator[Finding]:
@@ -92,29 +113,27 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     rows: dict[str, list[int]] = defaultdict(list)
     for fault in table.faults:
         rows[f"column {fault.column}: {fault.said}" if fault.column else fault.said] += [fault.row] if fault.row else []
-    for said, lines in rows.items():
-        yield Finding(severity="refused", about="table", said=printable(said), rows=tuple(lines))
-    of_patient = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
-    for ids in columns.alike(of_patient):
-        said = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
-        at = tuple(sorted(of_patient[name] for name in ids))
-        yield Finding(severity="noticed", about="table", said=printable(said), rows=at, patients=tuple(ids))
+    for words, lines in rows.items():
+        yield _finding("refused", "table", words, rows=tuple(lines))
+    row_of = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
+    for ids in columns.alike(row_of):
+        words = f"the ids {', '.join(sorted(ids))} differ only in form: one patient?"
+        yield _finding("noticed", "table", words, rows=tuple(sorted(row_of[name] for name in ids)), patients=tuple(ids))
     for note in table.notes:
-        yield Finding(severity="noticed", about="table", said=printable(note))
+        yield _finding("noticed", "table", note)
     if dated := [p.subject for p in table.patients if LIKE_A_DATE.fullmatch(p.subject)]:
-        said = "the id looks like a date, which a spreadsheet makes of 1-2: is it as you wrote it?"
-        yield Finding(severity="noticed", about="table", said=said, patients=tuple(dict.fromkeys(dated)))
+        words = "the id looks like a date, which a spreadsheet makes of 1-2: is it as you wrote it?"
+        yield _finding("noticed", "table", words, patients=tuple(dict.fromkeys(dated)))
 
 
 def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
-    """What is wrong with a reviewer's table, which is read before anybody is prepared."""
-    passed_over: list[str] = []
+    """What is wrong with a reviewer's table, which is read before any patient is prepared."""
+    warnings: list[str] = []
     try:
-        decisions_of(study, {p.id for p in table.patients}, passed_over.append)
-    except UsageError as fault:
-        yield _refused("table", str(fault))
-    for said in passed_over:
-        yield Finding(severity="noticed", about="table", said=printable(said))
+        decisions_of(study, {p.id for p in table.patients}, warnings.append)
+    except UsageError as error:
+        yield _finding("refused", "table", str(error))
+    yield from (_finding("noticed", "table", words) for words in warnings)
 
 
 def _files(patient: Patient, study: Study) -> dict[str, Path]:
@@ -125,39 +144,35 @@ def _files(patient: Patient, study: Study) -> dict[str, Path]:
     return {name: file for name, file in (patient.scans | masks).items() if file}
 
 
-def _of_files(study: Study, table: Examined, seen: Mapping[Path, Seen]) -> Iterator[Finding]:
+def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> Iterator[Finding]:
     """Scans that a patient lacks, and files that are not as they should be; equal faults together."""
     patients: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     files: dict[tuple[Severity, str], list[str]] = defaultdict(list)
+    reference = study.prepare.reference
     for p in table.patients:
-        mine = _files(p, study)
-        empty = [name for name in study.channels if name in table.header and name not in mine]
+        own = _files(p, study)
+        empty = [name for name in study.channels if name in table.header and name not in own]
         if empty:
-            needed = [name for name in empty if name in study.prepare.needs]
+            needed = any(name in study.prepare.needs for name in empty)
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in mine:
-            said = "no tumour mask, around which prepare.tumour_crop_margin_mm keeps the scans; the patient will be excluded"
-            patients["excluded", said].append(p.id)
-        faults = {name: seen[file].fault for name, file in mine.items() if seen[file].fault}
-        if (
-            "brain_mask" in mine
-            and study.prepare.reference in mine
-            and (off := scans.off_grid(seen[mine["brain_mask"]], seen[mine[study.prepare.reference]], study.prepare.reference))
-        ):
-            faults["brain_mask"] = off
-        for name, said in faults.items():
-            one: tuple[Severity, str] = ("excluded", printable(f"{name}: {said}"))
-            patients[one].append(p.id)
-            absent = said.startswith(ABSENT)  # then it matters where it was looked for
-            files[one].append(printable(shown(mine[name])) if absent else _relative(mine[name], study))
-        if doubtful := [name for name, file in mine.items() if seen[file].doubtful]:
-            said = f"{', '.join(doubtful)}: ends with another size than its header announces; preparing will read it whole"
-            patients["noticed", said].append(p.id)
-    for (severity, said), ids in patients.items():
-        yield Finding(
-            severity=severity, about="scans", said=said, patients=tuple(ids), files=tuple(files.get((severity, said), ()))
-        )
+        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in own:
+            words = "no tumour mask, which prepare.tumour_crop_margin_mm needs; the patient will be excluded"
+            patients["excluded", words].append(p.id)
+        faults = {name: info[file].fault for name, file in own.items() if info[file].fault}
+        if {"brain_mask", reference} <= own.keys():
+            grid_fault = scans.off_grid(info[own["brain_mask"]], info[own[reference]], reference)
+            faults |= {"brain_mask": grid_fault} if grid_fault else {}
+        for name, fault in faults.items():
+            key: tuple[Severity, str] = ("excluded", printable(f"{name}: {fault}"))
+            patients[key].append(p.id)
+            absent = fault.startswith(ABSENT)  # then the place where it was expected matters
+            files[key].append(printable(shown(own[name])) if absent else _relative(own[name], study))
+        if doubtful := [name for name, file in own.items() if info[file].doubtful]:
+            words = f"{', '.join(doubtful)}: the file's size differs from what its header announces; `prepare` reads it whole"
+            patients["noticed", words].append(p.id)
+    for (severity, words), ids in patients.items():
+        yield _finding(severity, "scans", words, patients=tuple(ids), files=tuple(files.get((severity, words), ())))
 
 
 def _relative(file: Path, study: Study) -> str:
@@ -165,56 +180,46 @@ def _relative(file: Path, study: Study) -> str:
     return printable(shown(os.path.relpath(file, os.path.realpath(study.cohort.parent))))
 
 
-def _of_copies(study: Study, patients: Sequence[Patient], seen: Mapping[Path, Seen]) -> Iterator[Finding]:
-    """One scan of two patients or visits, which would sit on both sides of a fold; or of one patient under two columns."""
-    names: dict[Path, list[tuple[Patient, str]]] = defaultdict(list)
+def _of_copies(study: Study, patients: Sequence[Patient], info: Mapping[Path, FileInfo]) -> Iterator[Finding]:
+    """One scan of two patients or visits, which would be on both sides of a fold; or of one patient under two columns."""
+    uses: dict[Path, list[tuple[Patient, str]]] = defaultdict(list)
     for p in patients:
         for channel, file in p.scans.items():
             if file:
-                names[file].append((p, channel))
-    once = {path: one for path, one in seen.items() if path in names}
-    groups = [*scans.duplicate_files(once), *([path] for path in names)]  # a file that two rows name is alone in its group
-    told: set[frozenset[str]] = set()
+                uses[file].append((p, channel))
+    groups = [*scans.duplicate_files({path: one for path, one in info.items() if path in uses}), *([path] for path in uses)]
+    reported: set[frozenset[str]] = set()
     for group in groups:
-        whose = [one for path in group for one in names[path]]
-        ids = tuple(dict.fromkeys(p.id for p, _ in whose))
-        if len(whose) < 2 or frozenset(ids) in told:
+        users = [use for path in group for use in uses[path]]
+        ids = tuple(dict.fromkeys(p.id for p, _ in users))
+        if len(users) < 2 or frozenset(ids) in reported:
             continue
-        told.add(frozenset(ids))
-        which = ", ".join(f"{p.id} {channel}" for p, channel in whose)
-        severity: Severity = "refused" if len(ids) > 1 else "excluded"
-        said = f"the same scan stands twice ({which}); expected " + (
-            "each scan once: keep one of them" if len(ids) > 1 else "two different scans"
-        )
+        reported.add(frozenset(ids))
+        which = ", ".join(f"{p.id} {channel}" for p, channel in users)
+        severity, expected = ("refused", "each scan once: keep one") if len(ids) > 1 else ("excluded", "two different scans")
+        words = f"the same scan is listed twice ({which}); expected {expected}"
         files = tuple(_relative(path, study) for path in group)
-        yield Finding(severity=severity, about="duplicates", said=said, patients=ids, files=files)
-    for persons in scans.duplicate_persons(patients):
-        said = "labels and clinical columns are all equal: one person under several ids?"
-        yield Finding(severity="noticed", about="duplicates", said=said, patients=tuple(p.id for p in persons))
+        yield _finding(severity, "duplicates", words, patients=ids, files=files)
+    for group in scans.duplicate_persons(patients):
+        words = "labels and clinical columns are all equal: one person under several ids?"
+        yield _finding("noticed", "duplicates", words, patients=tuple(p.id for p in group))
 
 
 def _covariates(study: Study, table: Examined) -> tuple[tuple[str, ...], tuple[Column, ...], list[Finding]]:
-    """The columns that a control reads as covariates, what becomes of every other, and what is odd in their cells."""
+    """The columns that a control reads as covariates, how every other is treated, and what is odd in their cells."""
     if not table.patients:
         return (), (), []
-    from mri_vit.data.covariates import clinical_columns, examined  # here, because pandas takes half a second
-
     try:
         columns = examined(table.patients, study)
         names = clinical_columns(table.patients, study)
     except UsageError as error:
-        return (), (), [_refused("table", str(error))]
-    odd = [
-        Finding(
-            severity="noticed",
-            about="plausibility",
-            said=printable(column.remark),
-            rows=tuple(table.rows[row] for row in column.contents.rows),
-            patients=tuple(table.patients[row].id for row in column.contents.rows),
-        )
-        for column in columns
-        if column.remark
-    ]
+        return (), (), [_finding("refused", "table", str(error))]
+    odd = []
+    for column in columns:
+        if column.remark:
+            rows = tuple(table.rows[row] for row in column.contents.rows)
+            ids = tuple(table.patients[row].id for row in column.contents.rows)
+            odd.append(_finding("noticed", "plausibility", column.remark, rows=rows, patients=ids))
     named = tuple(
         Column(name=column.name, kind=column.contents.kind, why_not="")
         if column.name in names
@@ -224,11 +229,6 @@ def _covariates(study: Study, table: Examined) -> tuple[tuple[str, ...], tuple[C
     return tuple(names), named, odd
 
 
-def _of_the_table(covariates: Sequence[str], table: Examined) -> list[str]:
-    """Those covariates that are no label of the study; a label that is a covariate is one by name."""
-    return [name for name in covariates if name in table.patients[0].clinical]
-
-
 def _splits(study: Study, patients: Sequence[Patient], kept: Sequence[Patient]) -> tuple[list[Split], list[Finding]]:
     """The study's test folds of the patients who are not excluded; none where they cannot be made, and why."""
     if not patients:
@@ -236,44 +236,151 @@ def _splits(study: Study, patients: Sequence[Patient], kept: Sequence[Patient]) 
     try:
         folds.check(patients, study.endpoints, study.train)
     except UsageError as error:
-        return [], [_refused("folds", line) for line in str(error).splitlines()]
+        return [], _refused("folds", error)
     if not kept:
-        return [], [_refused("folds", "no patient is left when all are excluded who must be")]
+        return [], [_finding("refused", "folds", "no patient is left: all of them would be excluded")]
     try:
         return folds.make(kept, study.endpoints, study.train, study.seed), []
     except UsageError as error:
-        but = f"of the {len(kept)} patients who would not be excluded: " if len(kept) < len(patients) else ""
-        return [], [_refused("folds", but + line) for line in str(error).splitlines()]
-
-
-def _too_few(study: Study, kept: Sequence[Patient], splits: Sequence[Split]) -> list[Finding]:
-    """Endpoints of which these patients can show too little."""
-    from mri_vit.crossval import power
-
-    return [Finding(severity="noticed", about="labels", said=said) for said in power.cautions(kept, study.endpoints, splits)]
-
-
-def _plain(study: Study) -> bool:
-    """Whether every network is a Vision Transformer from random weights, which any study file that is right describes."""
-    models = [of.model for of in comparators.networks(study).values()]
-    return all(model.architecture == "vit" and not model.weights for model in models)
+        return [], _refused("folds", error, f"without the excluded, {len(kept)} patients: " * (len(kept) < len(patients)))
 
 
 def _networks(
     study: Study, patients: Sequence[Patient], kept: Sequence[Patient], splits: Sequence[Split], voxels: float
 ) -> tuple[Needs | None, list[Finding]]:
-    """What the study needs; or which of its networks cannot be made."""
+    """What the study needs; or which of its networks cannot be built."""
     try:
         comparators.check(study, patients)
     except IntegrityError:
         raise
     except UsageError as error:
-        return None, [_refused("networks", line) for line in str(error).splitlines()]
-    licences = [Finding(severity="noticed", about="networks", said=printable(said)) for said in comparators.cautions(study)]
+        return None, _refused("networks", error)
+    findings = [_finding("noticed", "networks", words) for words in comparators.cautions(study)]
     if not splits:
-        return None, licences
+        return None, findings
     from mri_vit.preflight import needs  # here, because it imports torch
 
     estimate = needs.estimate(study, kept, max(map(len, splits)), voxels)
     lacking = needs.lacking(estimate, study.prepared, study.output)
-    return estimate, [*licences, *(Finding(severity="noticed", about="resources", said=said) for said in lacking)]
+    return estimate, [*findings, *(_finding("noticed", "resources", words) for words in lacking)]
+
+
+def count_labels(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> tuple[Labels, ...]:
+    """What is known of each endpoint, in all and in each test fold."""
+    by_id = {p.id: p for p in patients}
+    counts = []
+    for endpoint in endpoints:
+        whole = _counts(patients, endpoint)
+        of_folds = tuple(
+            Fold(repeat=repeat, fold=fold, **_counts([by_id[i] for i in ids], endpoint))
+            for repeat, split in enumerate(splits)
+            for fold, ids in enumerate(split)
+        )
+        rarest = whole["positive"] if endpoint.kind == "survival" else min(whole["positive"], whole["negative"])
+        missing = len(patients) - whole["known"]
+        counts.append(Labels(endpoint=endpoint.name, kind=endpoint.kind, **whole, missing=missing, rarest=rarest, folds=of_folds))
+    return tuple(counts)
+
+
+def _counts(patients: Sequence[Patient], endpoint: Endpoint) -> dict[str, int]:
+    strata = [p.stratum(endpoint) for p in patients]
+    return {"known": len(strata) - strata.count("?"), "positive": strata.count("1"), "negative": strata.count("0")}
+
+
+def _of_labels(patients: Sequence[Patient], labels: Sequence[Labels], splits: Sequence[Split], train: Train) -> Iterator[Finding]:
+    """Endpoints that no patient has, patients without a label, and test folds in which a metric is undefined."""
+
+    def named(fold: Fold) -> str:
+        if train.leave_out:
+            first = splits[fold.repeat][fold.fold][0]
+            return next(p.clinical[train.leave_out] for p in patients if p.id == first)
+        return f"fold {fold.fold + 1}" + f" of repeat {fold.repeat + 1}" * (train.repeats > 1)
+
+    for one in labels:
+        if not one.known:
+            yield _finding("noticed", "labels", f"no patient has a label of {one.endpoint}, so {one.endpoint} is not trained")
+            continue
+        empty = [fold for fold in one.folds if not fold.known]
+        without_event = [fold for fold in one.folds if fold.known and not fold.positive]
+        single = [fold for fold in one.folds if fold.known and not (fold.positive and fold.negative)]
+        for of_folds, lack, then in (
+            (empty, "no known label", "no patient is evaluated there"),
+            (without_event if one.kind == "survival" else [], "no event", "C is undefined there"),
+            (single if one.kind == "binary" else [], "only one class", "its AUC is undefined and left out of the mean"),
+        ):
+            if of_folds:
+                where = ", ".join(map(named, of_folds[:FOLDS_NAMED])) + ", …" * (len(of_folds) > FOLDS_NAMED)
+                words = f"{one.endpoint}: {len(of_folds)} of {len(one.folds)} test folds have {lack}; {then} ({where})"
+                yield _finding("noticed", "folds", words)
+    without = [p.id for p in patients if all(value != value for value in p.labels.values())]
+    if without and len(without) < len(patients):
+        yield _finding("noticed", "labels", "no label is known; only predictions are made", patients=tuple(without))
+
+
+def plausibility_findings(
+    patients: Sequence[Patient], endpoints: Sequence[Endpoint], columns: Sequence[str]
+) -> Iterator[Finding]:
+    """All that is unlikely; `columns` are those that a model may read as covariates."""
+    for endpoint in endpoints:
+        known = [p for p in patients if p.knows(endpoint)]
+        if endpoint.kind == "survival":
+            yield from _of_times([p for p in known if p.labels[endpoint.columns[0]] > 0], endpoint.columns[0])
+        classes = {p.stratum(endpoint) for p in known}
+        if len(classes) == 1 and len(known) > 1:
+            words = f"{endpoint.columns[-1]} is {classes.pop()} in all {len(known)} patients who have it"
+            yield _finding("noticed", "plausibility", words)
+        column = endpoint.columns[0]
+        for name in columns:
+            both = [p for p in known if p.clinical[name].strip().lower() not in MISSING]
+            if len(both) >= FEWEST and _determines([p.clinical[name] for p in both], [str(p.labels[column]) for p in both]):
+                words = f"column {name} gives {column} away in all {len(both)} patients who have both: is it a copy?"
+                yield _finding("noticed", "plausibility", words)
+    for first, second in combinations(endpoints, 2):
+        both = [p for p in patients if p.knows(first) and p.knows(second)]
+        pairs = {(p.labels[first.columns[0]], p.labels[second.columns[0]]) for p in both}
+        if len(both) >= FEWEST and len(pairs) > 1 and all(a == b for a, b in pairs):
+            words = f"{first.name} and {second.name} are equal in all {len(both)} patients who have both"
+            yield _finding("noticed", "plausibility", words)
+
+
+def _of_times(patients: Sequence[Patient], column: str) -> Iterator[Finding]:
+    """Times that are not in days, or not all of them."""
+    if not patients:
+        return
+    days = np.array([p.labels[column] for p in patients])
+    months = months_among(days)
+    if months is not None:
+        high, low = days[~months], days[months]
+        some = f"{len(low)} of {len(days)} times lie around {np.median(low):.3g} ({low.min():g} to {low.max():g})"
+        others = f"the others around {np.median(high):.0f} ({high.min():g} to {high.max():g})"
+        mixed = f"as where months, {MONTH_DAYS:.1f} times less, are mixed with days; expected days"
+        ids = tuple(p.id for p, is_month in zip(patients, months, strict=True) if is_month)
+        yield _finding("noticed", "plausibility", f"{column}: {some}, {others}, {mixed}", patients=ids)
+        return
+    if len(days) >= FEWEST and (median := float(np.median(days))) < SHORTEST_MEDIAN:
+        words = f"{column}: half of {len(days)} times are below {median:g}; expected days: are these months?"
+        yield _finding("noticed", "plausibility", words)
+        return
+    for name in ("site", "cohort"):
+        by_value: dict[str, list[float]] = defaultdict(list)
+        for p, time_days in zip(patients, days, strict=True):
+            by_value[p.clinical.get(name, "")].append(time_days)
+        for value, times in by_value.items():
+            rest = [time_days for other, others in by_value.items() if other != value for time_days in others]
+            if value and min(len(times), len(rest)) >= FEWEST and np.median(times) * APART < np.median(rest):
+                medians = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
+                words = f"{column}: the median of {name} {value} is {medians}; expected days: are these months?"
+                yield _finding("noticed", "plausibility", words)
+
+
+def _determines(cells: Sequence[str], labels: Sequence[str]) -> bool:
+    """Whether a column's few values determine the label, or its numbers rise with the label's many.
+
+    With few values each stands for several patients, so that none of them is a name.
+    """
+    values, classes = len(set(cells)), len(set(labels))
+    if classes < 2 or values < 2:
+        return False
+    if classes == 2:
+        return values * 5 <= len(cells) and len(set(zip(cells, labels, strict=True))) == values
+    return 2 * values > classes and scans.follows(labels, cells)

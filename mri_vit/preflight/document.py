@@ -1,8 +1,8 @@
-"""Document: all that a check of a study found, as `mri-vit check --json` prints it, and as the terminal shows it.
+"""Document: the result of a check of a study, as `mri-vit check --json` prints it and as the terminal shows it.
 
-`json_schema` describes it. Findings have a severity: "refused" stops the study (exit code 2), "excluded" leaves patients out
-(3), "noticed" does neither. In the terminal every line fits into 80 columns unless a single name does not; of many patients
-or findings the first are named, and `--json` prints all.
+`json_schema` describes it. A finding with severity "refused" stops the study (exit code 2), "excluded" leaves patients out (3),
+"noticed" does neither. In the terminal every line fits into 80 columns unless a single name does not; of many patients or
+findings the first are named, and `--json` prints all.
 """
 
 from __future__ import annotations
@@ -27,59 +27,59 @@ MOST_FOLDS = 10  # of which each has a figure; of more the range is given
 HEADS: dict[Severity, str] = {
     "refused": "Stops the study:",
     "excluded": "Excludes patients:",
-    "noticed": "To look at:",
+    "noticed": "Please check:",
 }
 
 
 class Finding(Part):
-    """One thing that is wrong, and everybody whom it concerns."""
+    """One thing that is wrong, and the patients, rows and files that it concerns."""
 
-    severity: Severity = Field(description="refused stops the study, excluded leaves the patients out, noticed is for a person")
+    severity: Severity = Field(description="refused stops the study, excluded leaves the patients out, noticed is to be checked")
     about: About
     said: str = Field(description="what was found and what is expected, as a sentence")
     rows: tuple[int, ...] = Field(default=(), description="lines of the cohort table, the header's being 1")
-    patients: tuple[str, ...] = Field(default=(), description="ids, of several visits with their session")
+    patients: tuple[str, ...] = Field(default=(), description="ids, with the session where a patient has several visits")
     files: tuple[str, ...] = Field(
         default=(), description="relative to the cohort table; whole paths of files that are not there"
     )
 
 
 class Column(Part):
-    """A clinical column of the cohort table, and what becomes of it."""
+    """A clinical column of the cohort table, and how it is used."""
 
     name: str
-    kind: Literal["number", "category"] | None = Field(description="as which the control clinical-only reads it; null where not")
+    kind: Literal["number", "category"] | None = Field(description="how the control `clinical` reads it; null where it does not")
     why_not: str = Field(description="why it is not read; empty where it is")
 
 
 class Fold(Part):
-    """An endpoint in one test fold, of all visits that are not excluded."""
+    """An endpoint in one test fold, over all visits that are not excluded."""
 
     repeat: int = Field(description="counted from 0")
     fold: int = Field(description="counted from 0")
     known: int = Field(description="visits whose label is known")
-    positive: int = Field(description="of these with 1: of a survival endpoint an event")
-    negative: int = Field(description="of these with 0: of a survival endpoint censored")
+    positive: int = Field(description="of these with 1; for survival, with an event")
+    negative: int = Field(description="of these with 0; for survival, censored")
 
 
 class Labels(Part):
-    """What is known of one endpoint."""
+    """How many labels of one endpoint are known."""
 
     endpoint: str
     kind: Literal["binary", "survival"]
     known: int = Field(description="visits whose label is known")
     missing: int = Field(description="visits whose label is not known")
-    positive: int = Field(description="visits with 1: of a survival endpoint an event")
-    negative: int = Field(description="visits with 0: of a survival endpoint censored")
-    rarest: int = Field(description="the smaller of the two; of a survival endpoint the events")
+    positive: int = Field(description="visits with 1; for survival, with an event")
+    negative: int = Field(description="visits with 0; for survival, censored")
+    rarest: int = Field(description="the smaller of the two; for survival, the events")
     folds: tuple[Fold, ...] = Field(description="the study's own test folds; none where they cannot be made")
 
 
 class Hours(Part):
-    """What one stage takes on one CPU core of this machine."""
+    """The time of one stage on one CPU core of this machine."""
 
     stage: str
-    hours: float = Field(description="core-hours; what is prepared already is not counted")
+    hours: float = Field(description="core-hours; patients who are prepared already are not counted")
 
 
 class Needs(Part):
@@ -90,32 +90,32 @@ class Needs(Part):
         description="wall-clock hours with the study's prepare.workers, train.workers and train.threads, on cores of their own"
     )
     speed: float = Field(description="of this machine's core, as a share of the one that was measured")
-    prepared_bytes: int = Field(description="that prepared patients will take on disk, beside those that are prepared")
-    prepared_free_bytes: int = Field(description="that are free where prepared patients go")
+    prepared_bytes: int = Field(description="that patients still to be prepared will take on disk")
+    prepared_free_bytes: int = Field(description="free where prepared patients go")
     output_bytes: int = Field(description="that the run will take on disk")
-    output_free_bytes: int = Field(description="that are free where the run goes")
-    memory_bytes: int = Field(description="that the stage which needs most of it takes at a time")
+    output_free_bytes: int = Field(description="free where the run goes")
+    memory_bytes: int = Field(description="that the most demanding stage needs at a time")
     memory_of: str = Field(description="that stage")
-    memory_free_bytes: int = Field(description="that a process can have now; 0 where the system does not say")
+    memory_free_bytes: int = Field(description="available to a process now; 0 where unknown")
 
 
 class Check(Part):
-    """Everything that a check found; `exit_code` is the command's own."""
+    """All results of a check; `exit_code` is the command's own."""
 
     layout: Literal[1] = Field(alias="schema", description="version of this layout")
     study: str = Field(description="name of the study")
     cohort: str = Field(description="file name of the cohort table")
     exit_code: Literal[0, 2, 3]
     visits: int = Field(description="rows of the table that could be read; each visit of a patient is one")
-    patients: int = Field(description="of whom the visits are")
+    patients: int = Field(description="patients whose visits these are")
     excluded: tuple[str, ...] = Field(description="visits that would be left out")
     scans: int = Field(description="files that the table names")
     scan_bytes: int = Field(description="that these take on disk")
-    covariates: tuple[str, ...] | None = Field(description="columns of the control clinical-only; null without that control")
-    columns: tuple[Column, ...] = Field(description="every clinical column, as `covariates` has it or with the reason why not")
+    covariates: tuple[str, ...] | None = Field(description="columns of the control `clinical`; null without that control")
+    columns: tuple[Column, ...] = Field(description="every clinical column, as a covariate or with the reason why not")
     labels: tuple[Labels, ...]
     findings: tuple[Finding, ...] = Field(description="the gravest first")
-    needs: Needs | None = Field(description="null where a fault of networks or folds leaves nothing to estimate")
+    needs: Needs | None = Field(description="null where faulty networks or folds leave nothing to estimate")
     seconds: Number = Field(description="that the check took")
 
 
@@ -136,16 +136,16 @@ def lines(check: Check) -> Iterator[tuple[str, str]]:
     if check.covariates is not None:
         kinds = {column.name: f" ({column.kind})" for column in check.columns if column.kind}
         read = ", ".join(name + kinds.get(name, "") for name in check.covariates)
-        yield from _wrapped(f"the control clinical-only reads {read or 'no column: there will be no such control'}", "", "")
+        yield from _wrapped(f"the clinical control reads {read or 'no column, so it will not run'}", "", "")
         others = [f"{column.name or 'a column without a name'} ({column.why_not})" for column in check.columns if column.why_not]
         if others:
             yield from _wrapped(f"it does not read {', '.join(others)}", "", "")
     for severity, head in HEADS.items():
-        found = [one for one in check.findings if one.severity == severity]
-        if found:
+        findings = [finding for finding in check.findings if finding.severity == severity]
+        if findings:
             yield "", ""
             yield head, WARNING
-            yield from _listed(found)
+            yield from _listed(findings)
     if check.labels:
         yield "", ""
         yield from ((line, "") for line in _table(check.labels))
@@ -155,7 +155,7 @@ def lines(check: Check) -> Iterator[tuple[str, str]]:
 
 
 def _listed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
-    """The findings with whom each concerns; of many about one thing the first, and how many more there are."""
+    """The findings; of many about one thing the first, and how many more there are."""
     shown: Counter[str] = Counter()
     for one in findings:
         shown[one.about] += 1
@@ -168,7 +168,7 @@ def _listed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
 
 
 def _sentence(finding: Finding) -> str:
-    """Whom it concerns, then what it is: "3 patients: no scan: t1; … (P001, P002, P003)"."""
+    """Rows or patients first, then what it is: "3 patients: no scan: t1; … (P001, P002, P003)"."""
     if finding.rows:
         return f"{'row' if len(finding.rows) == 1 else 'rows'} {_named(finding.rows)}: {finding.said}"
     if len(finding.patients) == 1 and finding.about == "scans":

@@ -30,17 +30,17 @@ from mri_vit.run.resource import free_disk, free_memory
 from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
-FOREGROUND = 640 / 2744  # share of the places that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
+FOREGROUND = 640 / 2744  # share of the grid positions that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
 PREPARING_SECONDS = 16.0  # a patient's scans of USUAL_VOXELS with a skull, one core of an AMD EPYC (docs/howto/hardware.md)
 USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:2107.02314)
 LEAST_PREPARING = 0.1  # of these seconds, however small a scan is
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
 MAP_SECONDS = 8.4 / 3  # a patient's maps by one method of the default three, the same core (docs/howto/hardware.md)
 SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
-OCCLUDED = 110 / 343  # share of the blocks of places that hold brain: of the demo's patients
+OCCLUDED = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
 OCCLUSIONS = 15  # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
 REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
-# Operations per second of a training step on one core of the same machine when nobody else used it: ViT-B/16 813 GFLOP forward,
+# Operations per second of a training step on one core of the same machine when nothing else ran: ViT-B/16 813 GFLOP forward,
 # 35 s (configs/vit_b16.toml); the network of configs/gbm.toml 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
 VIT_RATE = 3 * 813e9 / 35
 SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
@@ -56,7 +56,7 @@ STATES = 4  # copies of the weights while a network learns: themselves, gradient
 
 
 def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: float) -> Needs:
-    """What the study takes with these patients, whose scans have so many voxels, and `folds` test folds in a repeat."""
+    """What the study needs with these patients, whose scans have so many `voxels`, and `folds` test folds in a repeat."""
     speed = core_speed()
     todo = sum(not (study.prepared / p.id).exists() for p in patients)
     labelled = sum(any(p.knows(endpoint) for endpoint in study.endpoints) for p in patients)
@@ -102,7 +102,7 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
 
 @dataclass(frozen=True)
 class _Figures:
-    """What one network takes on the core that was measured."""
+    """What one network needs on the core that was measured."""
 
     training_seconds: float
     pretraining_seconds: float
@@ -143,7 +143,7 @@ def _views(study: Study) -> int:
 
 
 def _pretraining_passes(study: Study) -> int:
-    """What pretraining costs a patient and epoch, in forward passes of all that a network is given.
+    """The cost of pretraining per patient and epoch, in forward passes of a whole patient.
 
     A backward pass costs twice a forward one. The views of a Vision Transformer have about as many tokens as a patient; those of
     a network of volumes are whole volumes, however much of them is air, and the teacher computes some without a backward pass.
@@ -177,7 +177,7 @@ def _maps_bytes(study: Study, voxels: float) -> int:
 
 
 def _prepared_bytes(study: Study) -> int:
-    """A prepared patient on disk: half-precision tokens of the places that hold brain, and the picture."""
+    """A prepared patient on disk: half-precision tokens of the positions that hold brain, and the picture."""
     return round(FOREGROUND * study.grid.places * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
 
 
@@ -194,13 +194,13 @@ def core_speed() -> float:
 
 
 def lacking(needs: Needs, prepared: Path, output: Path) -> list[str]:
-    """What this machine has too little of now, with what is needed and what is free."""
-    said = []
+    """Resources that this machine lacks now, with what is needed and what is free."""
+    lacks = []
     for place, need, free in (
         (f"{prepared}: prepared patients need", needs.prepared_bytes, needs.prepared_free_bytes),
         (f"{output}: the run needs", needs.output_bytes, needs.output_free_bytes),
         (f"memory: {needs.memory_of} needs", needs.memory_bytes, needs.memory_free_bytes or needs.memory_bytes),
     ):
         if need > free:
-            said.append(f"{place} about {need / 1e9:,.1f} GB; {free / 1e9:,.1f} GB are free here")
-    return said
+            lacks.append(f"{place} about {need / 1e9:,.1f} GB; {free / 1e9:,.1f} GB are free here")
+    return lacks

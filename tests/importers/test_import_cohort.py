@@ -130,7 +130,7 @@ def test_nothing_is_written_into_the_source_or_through_a_link(tmp_path: Path):
     for home in (source, source / "cohort", source / "train_labels.csv"):
         with pytest.raises(UsageError):
             brought("brats2021", source, home)
-    with pytest.raises(UsageError, match="in the source"):
+    with pytest.raises(UsageError, match="inside the source"):
         brought("rsna_miccai", source / "train_labels.csv", source)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
@@ -370,7 +370,7 @@ def test_auto_writes_a_study_that_loads_with_the_endpoints_that_are_known(tmp_pa
     assert len(cohort.read(study.cohort, study.endpoints)) == len(ids)
     assert sum(line.startswith("#") or "  # " in line for line in (home / "study.toml").read_text().splitlines()) >= 5
     (home / "study.toml").write_text("mine")
-    assert "is there already and stays" in auto(tmp_path / "in", home, capsys)
+    assert "exists and is kept" in auto(tmp_path / "in", home, capsys)
     assert (home / "study.toml").read_text() == "mine"
 
 
@@ -467,7 +467,7 @@ def test_a_cohort_without_t1ce_gets_another_reference_and_else_the_same_settings
     [
         ("patient,mgmt,pten\nP1,1,1\nP2,0,1\nP3,1,\nP4,0,\n", "pten; all 2 labels are 1"),
         ("patient,mgmt,pten\nP1,1,NA\nP2,0,\nP3,1,\nP4,0,\n", "pten; no label is known"),
-        ("patient,mgmt,pten\nP1,1,1\nP2,0,0\nP3,1,1\nP4,0,\n", "pten; of 3 labels one alone is 0"),
+        ("patient,mgmt,pten\nP1,1,1\nP2,0,0\nP3,1,1\nP4,0,\n", "pten; only one of 3 labels is 0"),
         ("patient,mgmt,os_days,dead\nP1,1,100,0\nP2,0,200,0\nP3,1,,\nP4,0,,\n", "os; none of 2 patients died"),
         ("patient,mgmt,os_days,dead\nP1,1,100,1\nP2,0,200,0\nP3,1,,\nP4,0,,\n", "os; 1 of 2 patients died"),
     ],

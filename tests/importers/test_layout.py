@@ -186,7 +186,7 @@ def test_yes_under_a_status_says_nothing(tmp_path: Path):
 
 
 def test_a_table_of_unknown_columns_is_told(tmp_path: Path):
-    with pytest.raises(UsageError, match=r"no column that a rule is about \(found patient, WHO grade\)"):
+    with pytest.raises(UsageError, match=r"no column has a rule \(found patient, WHO grade\)"):
         layout_reader.read_source(LAYOUTS["plain"], folder(tmp_path, tables={"t.csv": "patient,WHO grade\nA,4\n"}) / "t.csv")
 
 

@@ -33,7 +33,7 @@ from mri_vit.crossval import folds
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.volume import canonical, read, read_mask
 from mri_vit.metrics.discrimination import auc
-from mri_vit.preflight.scans import look
+from mri_vit.preflight.scans import inspect
 from mri_vit.run import folder as run_folder
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings import file as study_file
@@ -68,7 +68,7 @@ def read_alike(*contents: bytes) -> Make:
 
         def run() -> None:
             plain = canonical(read(usual))
-            assert not any(header.fault for header in look(files).values())
+            assert not any(header.fault for header in inspect(files).values())
             for file in files:
                 unusual = canonical(read(file))
                 np.testing.assert_array_equal(unusual.array, plain.array)

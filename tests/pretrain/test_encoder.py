@@ -214,7 +214,7 @@ def test_a_masked_autoencoder_cannot_collapse_and_nothing_is_noted(tiny, monkeyp
 def test_where_nobody_is_pretrained_the_verb_ends_with_2(tiny, capsys):
     study = prepared(tiny, Pretrain(), comparators=(Comparator(name="deep", model={"depth": 3}),))
     assert mri_vit("pretrain", study) == 2
-    assert "nobody is pretrained" in capsys.readouterr().err
+    assert "no network has pretraining enabled" in capsys.readouterr().err
     assert not (study.output / "folds.json").exists()
 
 

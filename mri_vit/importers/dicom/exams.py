@@ -1,14 +1,14 @@
-"""Exams: the usable series of one patient go in; visits in order of time, and what each is drawn from, come out.
+"""Exams: the usable series of one patient go in; visits in order of time, and the series used for each, come out.
 
-A visit is drawn from one study wherever one has all that is there; a scan of one study completes another only where too little
-time lies between them for an operation.
+A visit uses one study wherever one has all channels of the day; a scan of one study completes another only where too little time
+lies between them for an operation.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import combinations, pairwise
@@ -21,7 +21,7 @@ from mri_vit.settings.schema import CHANNELS
 
 PAUSE_S = 2 * 3600  # between scans of one visit: a craniotomy with its anaesthesia takes longer, a protocol for the head less
 DAY_S = 24 * 3600
-CURE = "give each person's studies an id of their own, and import again"
+REMEDY = "give each person's studies an id of their own, and import again"
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class Exam:
 
     @property
     def channels(self) -> set[str]:
-        """What it has; of several T1 scans of which no field says whether an agent was given, one may be T1ce."""
+        """Its channels; of several T1 scans for which no field states whether an agent was given, one may be T1ce."""
         known = {one.guess.channel for one in self.candidates if one.guess.channel}
         unsaid = sum(one.guess.agent_unsaid for one in self.candidates)
         return known | ({"t1ce"} if unsaid > 1 else set())
 
     @property
     def start_s(self) -> float:
-        """Second of the day at which it began; NaN where no header says."""
+        """Second of the day at which its first scan began; NaN where no header has it."""
         return min(self._seconds, default=math.nan)
 
     @property
@@ -50,96 +50,107 @@ class Exam:
 
     @property
     def is_timed(self) -> bool:
-        """Whether headers say when each of its scans began."""
+        """Whether headers give the time of each of its scans."""
         return len(self._seconds) == len(self.candidates)
 
     @property
     def _seconds(self) -> list[float]:
-        return [second for one in self.candidates if math.isfinite(second := _second(one))]
+        return [second for candidate in self.candidates if math.isfinite(second := _second(candidate))]
+
+    def part(self, candidates: Iterable[Candidate]) -> Exam:
+        """An exam of the same study with some of its candidates."""
+        return Exam(self.study_uid, tuple(candidates))
 
 
 @dataclass(frozen=True)
-class Planned:
-    """A visit: scans of a channel come from the first exam that has it; `aside` are candidates that are not drawn, and why."""
+class PlannedVisit:
+    """A visit: scans of a channel come from the first exam that has it; `aside` are candidates that are not used, and why."""
 
     day: date | None
     exams: tuple[Exam, ...] = ()
     aside: tuple[tuple[Candidate, str], ...] = ()
-    studies: frozenset[str] = frozenset()  # all of which it is, also those without a usable series
+    studies: frozenset[str] = frozenset()  # all studies of the visit, also those without a usable series
 
     @property
-    def drawn(self) -> list[Candidate]:
+    def used(self) -> list[Candidate]:
         """The candidates from which scans are taken."""
-        return [one for exam, drawn in self._by_exam() for one in drawn]
+        return [candidate for _, used in self._by_exam() for candidate in used]
 
     def _by_exam(self) -> list[tuple[Exam, list[Candidate]]]:
         had: set[str] = set()
         by_exam = []
         for exam in self.exams:
-            by_exam.append((exam, [one for one in exam.candidates if one.guess.channel not in had]))
+            by_exam.append((exam, [candidate for candidate in exam.candidates if candidate.guess.channel not in had]))
             had |= exam.channels
         return by_exam
 
     @property
     def candidates(self) -> list[Candidate]:
-        """All, drawn from or not."""
-        return [one for exam in self.exams for one in exam.candidates] + [one for one, _ in self.aside]
+        """All, used or not."""
+        return [candidate for exam in self.exams for candidate in exam.candidates] + [candidate for candidate, _ in self.aside]
 
     @property
     def repeated(self) -> list[Candidate]:
-        """Candidates of a later exam for what an earlier one has."""
-        drawn = {one.name for one in self.drawn}
-        return [one for exam in self.exams for one in exam.candidates if one.name not in drawn]
+        """Candidates of a later exam for a channel that an earlier one has."""
+        used = {candidate.name for candidate in self.used}
+        return [candidate for exam in self.exams for candidate in exam.candidates if candidate.name not in used]
 
     @property
     def sources(self) -> list[str]:
         """Studies from which scans are taken."""
-        return list(dict.fromkeys(exam.study_uid for exam, drawn in self._by_exam() if any(one.guess.channel for one in drawn)))
+        return list(dict.fromkeys(exam.study_uid for exam, used in self._by_exam() if any(c.guess.channel for c in used)))
 
 
 @dataclass
 class Plan:
-    """Visits of one patient in order of time, studies that are refused, and what a reader should know, for a terminal."""
+    """Visits of one patient in order of time, studies that are refused, and remarks for the terminal."""
 
-    visits: list[Planned] = field(default_factory=list)
+    visits: list[PlannedVisit] = field(default_factory=list)
     refused: dict[str, Fault] = field(default_factory=dict)  # by study
     remarks: list[Fault] = field(default_factory=list)
 
+    def refuse(self, uid: str, words: str, remedy: str = REMEDY) -> None:
+        """Refuse a study for a reason, with a remedy."""
+        self.refused[uid] = Fault(f"study {{}}: {words}; {remedy}", (uid,))
 
-def of_one_person(series: Sequence[Series]) -> dict[str, Fault]:
-    """By study of one PatientID, what speaks against its series being of one person; nothing where nothing does."""
+    def remark(self, words: str, *uids: str) -> None:
+        """Note on studies, whose UIDs fill the places `{}`."""
+        self.remarks.append(Fault(words, uids))
+
+
+def identity_faults(series: Sequence[Series]) -> dict[str, Fault]:
+    """By study of one PatientID, the evidence against its series being of one person; empty where there is none."""
     placeholder = identity.is_placeholder_id(series[0].patient_id)
-    people = sorted(frozenset[identity.Person]().union(*(one.people for one in series)), key=lambda one: one.study_uid)
+    people = sorted(frozenset[identity.Person]().union(*(one.people for one in series)), key=lambda person: person.study_uid)
     against: dict[str, tuple[set[str], set[str]]] = defaultdict(lambda: (set(), set()))  # kinds, and studies
-    for at, one in enumerate(people):
-        for other in people[at + 1 :]:
-            kinds = identity.disagreements(one, other, placeholder)
-            for here, there in ((one, other), (other, one)) if kinds else ():
-                against[here.study_uid][0].update(kinds)
-                against[here.study_uid][1].add(there.study_uid)
+    for first, second in combinations(people, 2):
+        kinds = identity.disagreements(first, second, placeholder)
+        for here, there in ((first, second), (second, first)) if kinds else ():
+            against[here.study_uid][0].update(kinds)
+            against[here.study_uid][1].add(there.study_uid)
     if not against:
         return {}
-    what = "a PatientID that stands for nobody" if placeholder else "its PatientID"
+    what = "a placeholder as PatientID" if placeholder else "its PatientID"
     faults = {}
-    for one in series:
-        kinds, studies = against.get(one.study_uid, (set(), set()))
+    for uid in dict.fromkeys(one.study_uid for one in series):
+        kinds, studies = against.get(uid, (set(), set()))
         if kinds:
-            others = sorted(studies - {one.study_uid}) or [one.study_uid]
+            others = sorted(studies - {uid}) or [uid]
             detail = f"it differs from study {{}}{' and others' if len(others) > 1 else ''} in {' and '.join(sorted(kinds))}"
-            uids = (one.study_uid, others[0])
+            uids = (uid, others[0])
         else:
-            detail, uids = "other studies under it differ in who the person is", (one.study_uid,)
-        faults[one.study_uid] = Fault(f"study {{}}: scans of several people under {what}: {detail}; {CURE}", uids)
+            detail, uids = "other studies under it disagree on the person", (uid,)
+        faults[uid] = Fault(f"study {{}}: scans of several people under {what}: {detail}; {REMEDY}", uids)
     return faults
 
 
-def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
+def plan_visits(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
     """The visits of one person.
 
     Parameters
     ----------
     series
-        All of the person, also those without any use: a day with a study is a visit, whatever becomes of its series.
+        All of the person, also unusable ones: a day with a study is a visit, whatever happens to its series.
     candidates
         Those of them that passed the checks.
     """
@@ -148,24 +159,22 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
     by_study: dict[str, list[Candidate]] = {one.study_uid: [] for one in sorted(series, key=lambda one: one.study_uid)}
     for one in candidates:
         by_study[one.series.study_uid].append(one)
-    of_use = [one.series for one in candidates if one.guess.channel]
-    days = {one.study_uid: when for one in (*series, *of_use) if (when := identity.date_of(one.study_date))}
+    useful = [one.series for one in candidates if one.guess.channel]
+    days = {one.study_uid: when for one in (*series, *useful) if (when := identity.date_of(one.study_date))}
     used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
     if placeholder:
-        _refuse_strangers(plan, series, used)
+        _refuse_unlinked(plan, series, used)
     elif not used:  # nothing but what a table of choices may name
-        plan.visits.append(Planned(None, (), _aside(candidates, ""), frozenset(by_study)))
+        plan.visits.append(PlannedVisit(None, (), _aside(candidates, ""), frozenset(by_study)))
         return plan
     for uid in set(used) - plan.refused.keys():
-        _refuse_several_days(plan, [one for one in of_use if one.study_uid == uid])
-    unknown = "its date is missing or stands in place of one"
+        _refuse_several_days(plan, [one for one in useful if one.study_uid == uid])
+    unknown = "its date is missing or a placeholder"
     undated = [uid for uid in used if uid not in days and uid not in plan.refused]
     if undated and len(used) > 1:
-        cure = "give it its StudyDate, or leave out the patient's other studies"
         for uid in undated:
-            plan.refused[uid] = Fault(
-                f"study {{}}: {unknown}, so that its place among {len(used)} studies is unknown; {cure}", (uid,)
-            )
+            words = f"{unknown}, so that its place among {len(used)} studies is unknown"
+            plan.refuse(uid, words, "give it its StudyDate, or leave out the patient's other studies")
     elif undated:
         plan.visits += _of_undated(plan, Exam(undated[0], tuple(by_study[undated[0]])), placeholder, unknown)
         return plan
@@ -174,60 +183,57 @@ def planned(series: Sequence[Series], candidates: Sequence[Candidate]) -> Plan:
         if (day := days.get(uid)) and uid not in plan.refused:
             by_day[day].append(uid)
     for day, uids in sorted(by_day.items()):
-        _refuse_several_days(plan, [one for one in of_use if one.study_uid in uids])
+        _refuse_several_days(plan, [one for one in useful if one.study_uid in uids])
         studies = [Exam(uid, tuple(by_study[uid])) for uid in uids if uid not in plan.refused]
         if placeholder and studies and not studies[0].is_timed:  # the only one, as several are refused
-            plan.visits += _of_undated(plan, studies[0], placeholder, "no times say that its scans belong together")
+            plan.visits += _of_undated(plan, studies[0], placeholder, "no times show that its scans belong together")
         else:
             plan.visits += _of_day(plan, day, uids, [exam for study in studies for exam in _exams(study)])
     return plan
 
 
-def _refuse_several_days(plan: Plan, of_use: Sequence[Series]) -> None:
+def _refuse_several_days(plan: Plan, useful: Sequence[Series]) -> None:
     """Refuse studies of one date or UID whose headers have several days; scans of one visit may lie before and after midnight."""
-    studied = {when for one in of_use if (when := identity.date_of(one.study_date))}
-    taken = {when for one in of_use if (when := identity.date_of(one.taken_date))}
+    studied = {when for one in useful if (when := identity.date_of(one.study_date))}
+    taken = {when for one in useful if (when := identity.date_of(one.taken_date))}
     if len(studied) < 2 and (not taken or (max(taken) - min(taken)).days <= 1):
         return
-    uids = sorted({one.study_uid for one in of_use})
+    uids = sorted({one.study_uid for one in useful})
     for uid in uids:
-        detail = f"scans under its {'date' if len(uids) > 1 else 'UID' if uid else 'empty UID'} are of several days"
-        cure = "give the scans of each day a StudyInstanceUID and a StudyDate of their own, and import again"
-        plan.refused[uid] = Fault(f"study {{}}: {detail}, and may be of several visits; {cure}", (uid,))
+        under = "date" if len(uids) > 1 else "UID" if uid else "empty UID"
+        words = f"scans under its {under} are of several days, and may be of several visits"
+        plan.refuse(uid, words, "give the scans of each day a StudyInstanceUID and a StudyDate of their own, and import again")
 
 
-def _refuse_strangers(plan: Plan, series: Sequence[Series], used: Sequence[str]) -> None:
-    """Under an id that stands for nobody, nothing but a study's UID says that scans are of one person."""
+def _refuse_unlinked(plan: Plan, series: Sequence[Series], used: Sequence[str]) -> None:
+    """Under a placeholder id, only a study's UID shows that scans are of one person."""
     nameless = {one.study_uid for one in series if not one.study_uid or one.study_per_image}
     if len(used) > 1 or nameless & set(used):
-        why = f"{len(used)} studies are under it" if len(used) > 1 else "its StudyInstanceUID says nothing either"
+        why = f"{len(used)} studies are under it" if len(used) > 1 else "its StudyInstanceUID is no evidence either"
         for uid in used:
-            detail = f"its PatientID is empty or stands for nobody, and {why}: they may be of several people"
-            plan.refused[uid] = Fault(f"study {{}}: {detail}; {CURE}", (uid,))
+            plan.refuse(uid, f"its PatientID is empty or a placeholder, and {why}: they may be of several people")
 
 
-def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list[Planned]:
+def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list[PlannedVisit]:
     """The visit of the one study without a date or times: of one frame of reference, where one has all that is there."""
     parts = _frames(exam)
     full = [part for part in parts if exam.channels <= part.channels]
     uid = exam.study_uid
     count = Counter(one.guess.channel for one in exam.candidates if one.guess.channel)
     if placeholder and not parts and len(count) > 1 and min(count.values()) > 1:
-        detail = "it has every scan several times, and neither PatientID, date nor frame of reference says whose they are"
-        plan.refused[uid] = Fault(f"study {{}}: {detail}; {CURE}", (uid,))
+        plan.refuse(uid, "it has every scan several times, and neither PatientID, date nor frame of reference tells them apart")
         return []
+    frames = f"its scans have {len(parts)} frames of reference"
     if len(parts) > 1 and (len(full) > 1 or (placeholder and not full)):
-        detail = f"{unknown}, and its scans have {len(parts)} frames of reference"
-        plan.refused[uid] = Fault(f"study {{}}: {detail}: they may be of several visits or people; {CURE}", (uid,))
+        plan.refuse(uid, f"{unknown}, and {frames}: they may be of several visits or people")
         return []
     if len(parts) > 1 and full:
         rest = tuple(one for one in exam.candidates if one not in full[0].candidates)
-        plan.remarks.append(Fault(f"study {{}}: {unknown}; scans are taken of the one frame of reference that has all", (uid,)))
-        return [Planned(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
+        plan.remark(f"study {{}}: {unknown}; scans are taken from the one frame of reference that has all", uid)
+        return [PlannedVisit(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
     if len(parts) > 1:
-        detail = f"its scans have {len(parts)} frames of reference, and no date says that they are of one day"
-        plan.remarks.append(Fault(f"study {{}}: {detail}", (uid,)))
-    return [Planned(None, (exam,), (), frozenset({uid}))]
+        plan.remark(f"study {{}}: {frames}, and no date shows that they are of one day", uid)
+    return [PlannedVisit(None, (exam,), (), frozenset({uid}))]
 
 
 def _exams(study: Exam) -> list[Exam]:
@@ -244,26 +250,24 @@ def _exams(study: Exam) -> list[Exam]:
             return full or [study]
         rest = [one for one in study.candidates if one not in full[0].candidates and one.guess.channel in full[0].channels]
         kept = [one for one in study.candidates if one not in rest]
-        return [Exam(study.study_uid, tuple(part)) for part in (kept, rest) if part]
+        return [study.part(part) for part in (kept, rest) if part]
     ordered = sorted(study.candidates, key=_second)
     parts = [[ordered[0]]]
     for before, after in pairwise(ordered):
         if _second(after) - _second(before) > PAUSE_S:
             parts.append([])
         parts[-1].append(after)
-    exams = [Exam(study.study_uid, tuple(part)) for part in parts]
+    exams = [study.part(part) for part in parts]
     return exams if any(study.channels <= exam.channels for exam in exams) else [study]
 
 
 def _frames(study: Exam) -> list[Exam]:
     """Its parts of one frame of reference each."""
     frames = {one.series.frame_uid for one in study.candidates if one.guess.channel} - {""}
-    return [
-        Exam(study.study_uid, tuple(one for one in study.candidates if one.series.frame_uid == uid)) for uid in sorted(frames)
-    ]
+    return [study.part(one for one in study.candidates if one.series.frame_uid == uid) for uid in sorted(frames)]
 
 
-def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -> list[Planned]:
+def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -> list[PlannedVisit]:
     """The visits of one day."""
     scanned = sorted((exam for exam in exams if exam.channels), key=lambda exam: exam.start_s)
     every: set[str] = set().union(*(exam.channels for exam in scanned))
@@ -274,26 +278,25 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in identity.YEAR_ALONE
     if len(bases) > 1 and (year_alone or not _in_order(bases)):
         each = "each has all scans" if full else "none has all scans"
-        why = "that date may stand for a year" if year_alone else "no times say which came first"
-        detail = f"{len(bases)} studies are of its day, {each}, and {why}"
+        why = "that date may stand for a year" if year_alone else "no times show which came first"
+        words = f"{len(bases)} studies are of its day, {each}, and {why}: they may lie before and after an operation"
         for uid in {exam.study_uid for exam in scanned}:
-            cure = "leave out all but one, or give them their dates and times"
-            plan.refused[uid] = Fault(f"study {{}}: {detail}: they may lie before and after an operation; {cure}", (uid,))
+            plan.refuse(uid, words, "leave out all but one, or give them their dates and times")
         bases = []
     if not bases:
-        return [Planned(day, (), _aside(idle, ""), frozenset(uids))]
+        return [PlannedVisit(day, (), _aside(idle, ""), frozenset(uids))]
     visits = _around(full, scanned) if full else _in_clusters(scanned)
     made = []
-    for number, (drawn, rest) in enumerate(visits):
+    for number, (used, rest) in enumerate(visits):
         aside = _aside([one for exam in rest for one in exam.candidates], "another exam of the day has all scans")
-        studies = frozenset(uids) if number == 0 else frozenset(exam.study_uid for exam in (*drawn, *rest))
-        made.append(Planned(day, tuple(drawn), (*aside, *(_aside(idle, "") if number == 0 else ())), studies))
+        studies = frozenset(uids) if number == 0 else frozenset(exam.study_uid for exam in (*used, *rest))
+        made.append(PlannedVisit(day, tuple(used), (*aside, *(_aside(idle, "") if number == 0 else ())), studies))
     _remark(plan, made)
     return made
 
 
 def _in_order(exams: Sequence[Exam]) -> bool:
-    """Whether times are known and tell which came first, at least of those that have a channel in common."""
+    """Whether times are known and show which came first, at least of those that have a channel in common."""
     timed = not any(math.isnan(exam.start_s) for exam in exams)
     return timed and not any(
         one.start_s == other.start_s and one.channels & other.channels for one, other in combinations(exams, 2)
@@ -306,9 +309,9 @@ def _around(full: Sequence[Exam], exams: Sequence[Exam]) -> list[tuple[list[Exam
     for exam in exams:
         if exam not in full:
             earlier = [at for at, base in enumerate(full) if base.start_s <= exam.start_s]
-            drawn, rest = visits[earlier[-1] if earlier else 0]
-            lends = bool(exam.channels - drawn[0].channels) and _pause_s(drawn[0], exam) <= PAUSE_S
-            (drawn if lends else rest).append(exam)
+            used, rest = visits[earlier[-1] if earlier else 0]
+            lends = bool(exam.channels - used[0].channels) and _pause_s(used[0], exam) <= PAUSE_S
+            (used if lends else rest).append(exam)
     return visits
 
 
@@ -329,31 +332,28 @@ def _pause_s(one: Exam, other: Exam) -> float:
     return math.inf if math.isnan(apart) else max(apart, 0.0)
 
 
-def _remark(plan: Plan, visits: Sequence[Planned]) -> None:
-    """Say what is not seen from the result: which studies a visit is drawn from, and that a day is several visits."""
+def _remark(plan: Plan, visits: Sequence[PlannedVisit]) -> None:
+    """Note what the result does not show: which studies a visit uses, and that a day is several visits."""
     if len(visits) > 1:
-        uids = tuple(visit.exams[0].study_uid for visit in visits)
-        plan.remarks.append(Fault(f"studies {_places(uids)}: of one day, and {len(visits)} visits, in order of time", uids))
+        uids = [visit.exams[0].study_uid for visit in visits]
+        places = ", ".join("{}" for _ in uids)
+        plan.remark(f"studies {places}: of one day, and {len(visits)} visits, in order of time", *uids)
     for visit in visits:
-        seconds = sorted(_second(one) for one in visit.drawn if one.guess.channel)
+        base = visit.exams[0].study_uid
+        seconds = sorted(_second(candidate) for candidate in visit.used if candidate.guess.channel)
         pause_s = max((after - before for before, after in pairwise(seconds)), default=0.0)
         if pause_s > PAUSE_S:
             detail = f"{pause_s / 3600:.1f} hours lie between its scans, which may be of before and after an operation"
-            plan.remarks.append(Fault(f"study {{}}: {detail}", (visit.exams[0].study_uid,)))
+            plan.remark(f"study {{}}: {detail}", base)
         if len(visit.sources) > 1:
-            uids = tuple(visit.sources)
+            places = ", ".join("{}" for _ in visit.sources)
             detail = "no study of the day has all scans; they are taken from these in order of time"
-            plan.remarks.append(Fault(f"studies {_places(uids)}: {detail}", uids))
-        left = {one.series.study_uid for one, why in visit.aside if why}
+            plan.remark(f"studies {places}: {detail}", *visit.sources)
+        left = {candidate.series.study_uid for candidate, why in visit.aside if why}
         for uid in sorted(left & set(visit.sources)):
-            plan.remarks.append(Fault("study {}: scans are taken of the one part of it that has all", (uid,)))
+            plan.remark("study {}: scans are taken from the one part of it that has all", uid)
         for uid in sorted(left - set(visit.sources)):
-            uids = (uid, visit.exams[0].study_uid)
-            plan.remarks.append(Fault("study {}: no scan is taken of it, since study {} of its day has all", uids))
-
-
-def _places(uids: Sequence[str]) -> str:
-    return ", ".join("{}" for _ in uids)
+            plan.remark("study {}: no scan is taken from it, because study {} of its day has all", uid, base)
 
 
 def _aside(ones: Sequence[Candidate], why: str) -> tuple[tuple[Candidate, str], ...]:

@@ -1,6 +1,6 @@
-"""Ledger: what becomes of each series, `series.csv` of it, and the table of choices that overrides it.
+"""Ledger: what happens to each series, written as `series.csv`, and the table of choices that overrides it.
 
-A terminal gets UIDs; tables and reasons that are written have hashes instead.
+The terminal gets UIDs; tables and reasons that are written have hashes instead.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mri_vit.data import sheet
 from mri_vit.errors import UsageError
 from mri_vit.importers.dicom.channel import Candidate, series_summary
 from mri_vit.importers.dicom.identity import Fault, Hasher
-from mri_vit.importers.dicom.series import Contents, Series
+from mri_vit.importers.dicom.series import Contents
 from mri_vit.importers.layout import LeftOut
 from mri_vit.run.atomic import write_bytes
 
@@ -29,22 +29,21 @@ class SeriesRow:
     patient: str
     session: str
     series: str
-    channel: str  # what it was taken for; "" for nothing that was asked for
+    channel: str  # as which it was recognised; "" for none of those wanted
     chosen: str  # yes or no
     reason: str
-    geometry: str = ""  # slices, voxels, plane; "" of a series that was refused or not looked at
+    geometry: str = ""  # slices, voxels, plane; "" of a series that was refused or not checked
 
 
 def write_series_table(rows: Iterable[SeriesRow], folder: Path) -> None:
     """Write `series.csv`, in the order of patients, visits and channels."""
     ordered = sorted(rows, key=lambda row: (row.patient, row.session, row.channel, row.series))
-    write_bytes(
-        sheet.to_csv([field.name for field in fields(SeriesRow)], (astuple(row) for row in ordered)), folder / SERIES_TABLE
-    )
+    header = [field.name for field in fields(SeriesRow)]
+    write_bytes(sheet.to_csv(header, (astuple(row) for row in ordered)), folder / SERIES_TABLE)
 
 
 def read_choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, str], str]:
-    """By patient, session and channel, the series to take: a CSV of `COLUMNS`, or `series.csv` with `chosen` edited.
+    """By patient, session and channel, the series to take: a CSV of `CHOICE_COLUMNS`, or `series.csv` with `chosen` edited.
 
     Where a column `chosen` is there, only rows with "yes" are choices; commas, semicolons or tabs may part cells.
 
@@ -74,7 +73,7 @@ def read_choices(path: Path, channels: Iterable[str]) -> dict[tuple[str, str, st
 
 
 @dataclass(frozen=True)
-class Place:
+class VisitId:
     """A visit: the hash of a patient, and the session."""
 
     patient: str
@@ -83,7 +82,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Ledger:
-    """Rows of `series.csv` and what is left out, as they come up."""
+    """Rows of `series.csv` and patients or series that are left out, collected during an import."""
 
     hasher: Hasher
     say: Callable[[str], None]
@@ -96,66 +95,60 @@ class Ledger:
             (contents.unreadable, "that look like DICOM, by start or name, and cannot be read"),
             (contents.missing, "that a DICOMDIR lists and the folder lacks"),
         ):
-            self._each(files, what)
+            for path in files:
+                self.say(f"{path}: one of the files {what}")
+            if files:
+                self.left_out.append(LeftOut("", None, f"files {what}: {len(files)}"))
         for oddity in contents.oddities:
             self.say(oddity.with_uids())
 
-    def refused(self, place: Place, candidate: Candidate, faults: Sequence[Fault]) -> None:
+    def refused(self, visit: VisitId, candidate: Candidate, faults: Sequence[Fault]) -> None:
         """A series that is left out."""
         for fault in faults:
             self.say(f"series {candidate.series.series_uid}: {fault.with_uids()}")
         reason = "; ".join(fault.with_hashes(self.hasher.uid) for fault in faults)
-        self.left_out.append(LeftOut(place.patient, None, f"series {candidate.name}: {reason}"))
-        self._row(place, candidate.name, candidate.guess.channel or "", False, f"refused: {reason}")
+        self.left_out.append(LeftOut(visit.patient, None, f"series {candidate.name}: {reason}"))
+        self._row(visit, candidate, candidate.guess.channel or "", "no", f"refused: {reason}")
 
-    def refused_study(self, place: Place, series: Sequence[Candidate], fault: Fault) -> None:
+    def refused_study(self, visit: VisitId, candidates: Sequence[Candidate], fault: Fault) -> None:
         """A study that is left out, with all its series."""
         self.say(fault.with_uids())
         reason = fault.with_hashes(self.hasher.uid)
-        self.left_out.append(LeftOut(place.patient, None, reason))
-        for one in series:
-            self._row(place, one.name, one.guess.channel or "", False, f"refused: {reason}")
+        self.left_out.append(LeftOut(visit.patient, None, reason))
+        for candidate in candidates:
+            self._row(visit, candidate, candidate.guess.channel or "", "no", f"refused: {reason}")
 
-    def passed_over(self, place: Place, series: Series, reason: str) -> None:
-        """A series that is of no use here, which leaves nobody out."""
-        self._row(place, self.hasher.uid(series.name), "", False, reason)
+    def not_used(self, visit: VisitId, candidate: Candidate, reason: str) -> None:
+        """A series that is not needed, for which no patient is left out."""
+        self._row(visit, candidate, "", "no", reason)
 
-    def chosen(self, place: Place, candidate: Candidate, channel: str) -> None:
+    def chosen(self, visit: VisitId, candidate: Candidate, channel: str) -> None:
         """The series of a channel."""
-        self._candidate(place, candidate, channel, True, candidate.guess.reason)
+        self._described(visit, candidate, channel, "yes", candidate.guess.reason)
 
-    def not_chosen(self, place: Place, candidate: Candidate, channel: str, why: str) -> None:
+    def not_chosen(self, visit: VisitId, candidate: Candidate, channel: str, why: str) -> None:
         """A series that could have been the one of a channel."""
-        self._candidate(place, candidate, channel, False, f"{candidate.guess.reason}; {why}")
+        self._described(visit, candidate, channel, "no", f"{candidate.guess.reason}; {why}")
 
-    def undecided(self, place: Place, t1s: Sequence[Candidate], why: str) -> None:
-        """Series that are T1 or T1ce, and of which it cannot be said which."""
-        for one in t1s:
-            self._candidate(place, one, "", False, f"{one.guess.reason}; T1 or T1ce is undecided: {why}")
-        names = ", ".join(sorted(one.name for one in t1s))
-        cure = f"set `channel` and `chosen` in a copy of {SERIES_TABLE} and give it with --choices"
-        self.left_out.append(
-            LeftOut(place.patient, None, f"{_visit(place)}T1 or T1ce is undecided of series {names}: {why}; {cure}")
-        )
+    def undecided(self, visit: VisitId, t1s: Sequence[Candidate], why: str) -> None:
+        """Series that are T1 or T1ce, undecided which."""
+        for candidate in t1s:
+            self._described(visit, candidate, "", "no", f"{candidate.guess.reason}; T1 or T1ce is undecided: {why}")
+        names = ", ".join(sorted(candidate.name for candidate in t1s))
+        remedy = f"set `channel` and `chosen` in a copy of {SERIES_TABLE} and give it with --choices"
+        self._left_out(visit, f"T1 or T1ce is undecided of series {names}: {why}; {remedy}")
 
-    def nothing_of(self, place: Place, channels: Sequence[str]) -> None:
+    def no_scan(self, visit: VisitId, channels: Sequence[str]) -> None:
         """A visit without any scan."""
-        self.left_out.append(LeftOut(place.patient, None, f"{_visit(place)}no series could be used as {', '.join(channels)}"))
+        self._left_out(visit, f"no series could be used as {', '.join(channels)}")
 
-    def _each(self, files: Sequence[Path], what: str) -> None:
-        for path in files:
-            self.say(f"{path}: one of the files {what}")
-        if files:
-            self.left_out.append(LeftOut("", None, f"files {what}: {len(files)}"))
+    def _left_out(self, visit: VisitId, reason: str) -> None:
+        session = f"visit {visit.session}: " if visit.session else ""
+        self.left_out.append(LeftOut(visit.patient, None, session + reason))
 
-    def _candidate(self, place: Place, candidate: Candidate, channel: str, taken: bool, reason: str) -> None:
+    def _described(self, visit: VisitId, candidate: Candidate, channel: str, chosen: str, reason: str) -> None:
         oddity = f"; {candidate.series.oddity}" if candidate.series.oddity else ""
-        self._row(place, candidate.name, channel, taken, reason + oddity, series_summary(candidate.series))
+        self._row(visit, candidate, channel, chosen, reason + oddity, series_summary(candidate.series))
 
-    def _row(self, place: Place, name: str, channel: str, taken: bool, reason: str, geometry: str = "") -> None:
-        chosen = "yes" if taken else "no"
-        self.rows.append(SeriesRow(place.patient, place.session, name, channel, chosen, reason, geometry))
-
-
-def _visit(place: Place) -> str:
-    return f"visit {place.session}: " if place.session else ""
+    def _row(self, visit: VisitId, candidate: Candidate, channel: str, chosen: str, reason: str, geometry: str = "") -> None:
+        self.rows.append(SeriesRow(visit.patient, visit.session, candidate.name, channel, chosen, reason, geometry))

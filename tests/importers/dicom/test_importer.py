@@ -147,7 +147,7 @@ def test_extras_are_imported_where_asked_for(tmp_path: Path) -> None:
     write_visit(tmp_path / "in")
     dicom.write_series(tmp_path / "in" / "adc", SeriesDescription="ep2d_diff_ADC", StudyInstanceUID="1.2.3")
     assert "adc" not in bring_in(tmp_path).visits[0].scans
-    assert "which was not asked for" in " ".join(row["reason"] for row in series_rows(tmp_path))
+    assert "which was not requested" in " ".join(row["reason"] for row in series_rows(tmp_path))
     asked = importer.read(tmp_path / "in", tmp_path / "out2", also=("adc",))
     assert set(asked.visits[0].scans) == {*FOUR, "adc"}
     with pytest.raises(UsageError, match="cannot import bold"):

@@ -494,9 +494,9 @@ def _weights(road: Path, patient: str) -> Path:
 
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")
 def test_a_network_that_was_trained_on_the_patient_is_refused(road: Path, tmp_path: Path):
-    from mri_vit.finished.trained_run import finished
+    from mri_vit.finished.trained_run import open_run
 
-    study = finished(road / "run")
+    study = open_run(road / "run").study
     patients = cohort.read(study.cohort, study.endpoints)[:2]
     split = json.loads((road / "run" / files.FOLDS).read_text())["repeats"][0]["folds"]
     wrong = {name: 1 - fold for fold, names in enumerate(split) for name in names}  # the other of two folds
