@@ -113,18 +113,10 @@ def _resnet10_dilated(channels: int) -> Any:
     return net
 
 
-def _by_maximum(net: Any) -> nn.Module:
-    """A ResNet whose features are each channel's largest value over the last map, so that one place of many can be heard."""
+def _max_pooled(net: Any) -> nn.Module:
+    """A ResNet whose features are each channel's largest value over the last map, so that one position of many counts."""
     net.avgpool = nn.AdaptiveMaxPool3d(1)
     return net
-
-
-def _resnet10_max(channels: int) -> nn.Module:
-    return _by_maximum(_resnet(10, channels))
-
-
-def _resnet10_dilated_max(channels: int) -> nn.Module:
-    return _by_maximum(_resnet10_dilated(channels))
 
 
 def _densenet(depth: int, channels: int) -> nn.Module:
@@ -195,17 +187,9 @@ def _fixed(build: Callable[[int], nn.Module]) -> Build:
     return lambda model, channels, size, patch: build(channels)
 
 
-def _until(net: Any, names: tuple[str, ...]) -> nn.Module:
+def _first_modules(net: Any, names: str) -> nn.Module:
     """A network's first modules, under their own names."""
-    return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names))
-
-
-def _resnet10_trunk(channels: int) -> nn.Module:
-    return _until(_resnet(10, channels), ("conv1", "bn1", "act", "maxpool", "layer1", "layer2"))
-
-
-def _seresnext50_trunk(channels: int) -> nn.Module:
-    return _until(_seresnext50(channels), ("layer0", "layer1", "layer2", "layer3"))
+    return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names.split()))
 
 
 HE = "He et al. 2016, arXiv:1512.03385"
@@ -218,10 +202,18 @@ HU = "Hu et al. 2018, arXiv:1709.01507"
 
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
-    "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, "layer4", 1, HE, averaged=False),
+    "resnet10_max": Baseline(
+        "3D ResNet-10 read by its maximum", _fixed(lambda c: _max_pooled(_resnet(10, c))), 512, "layer4", 1, HE, averaged=False
+    ),
     "resnet10_dilated": Baseline("3D dilated ResNet-10", _fixed(_resnet10_dilated), 128, "layer4", 1, CHEN),
     "resnet10_dilated_max": Baseline(
-        "3D dilated ResNet-10 read by its maximum", _fixed(_resnet10_dilated_max), 128, "layer4", 1, CHEN, averaged=False
+        "3D dilated ResNet-10 read by its maximum",
+        _fixed(lambda c: _max_pooled(_resnet10_dilated(c))),
+        128,
+        "layer4",
+        1,
+        CHEN,
+        averaged=False,
     ),
     "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
     "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
@@ -237,8 +229,16 @@ BASELINES: dict[str, Baseline] = {
 }
 
 HYBRIDS: dict[str, Hybrid] = {
-    "hybrid": Hybrid("Hybrid of SE-ResNeXt-50 and ViT", _seresnext50_trunk, 1024, 16, "layer3", f"{DOSOVITSKIY}; {HU}"),
-    "hybrid_resnet10": Hybrid("Hybrid of ResNet-10 and ViT", _resnet10_trunk, 128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
+    "hybrid": Hybrid(
+        "Hybrid of SE-ResNeXt-50 and ViT",
+        lambda c: _first_modules(_seresnext50(c), "layer0 layer1 layer2 layer3"),
+        *(1024, 16, "layer3", f"{DOSOVITSKIY}; {HU}"),
+    ),
+    "hybrid_resnet10": Hybrid(
+        "Hybrid of ResNet-10 and ViT",
+        lambda c: _first_modules(_resnet(10, c), "conv1 bn1 act maxpool layer1 layer2"),
+        *(128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Where an encoder starts from: a file of pretrained weights, of a trained network, or of a 2D Vision Transformer,
 whose weights are inflated (Carreira & Zisserman 2017 inflated CNNs).
 
-`inflate` fills an encoder with what `vit2d.read_2d` read. The image is taken for an axial slice as it is shown: columns run
+`inflate` fills an encoder with what `checkpoint.read_2d` read. The image is taken for an axial slice as it is shown: columns run
 from the patient's right to left, rows from front to back, and depth is the third axis, z. So both image axes run against
 ours (x grows to the right, y to the front).
 

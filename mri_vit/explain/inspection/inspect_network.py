@@ -328,7 +328,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults,
 
 
 def _of_tokens(subject: Subject, numbers: VitNumbers) -> dict[str, Any]:
-    """What the page says of a Vision Transformer alone."""
+    """The template's variables of a Vision Transformer alone."""
     dim, depth, heads, _ = subject.after.model.shape
     return {
         "n": numbers,
