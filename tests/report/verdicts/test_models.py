@@ -18,7 +18,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.crossval.leakage import FALSE_POSITIVES, suspicion
+from mri_vit.crossval.loop import FALSE_POSITIVES, leak_level
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
@@ -373,7 +373,7 @@ def leaked(first: float, second: float | None, endpoints: int = 4) -> frozenset[
 
 
 def test_an_endpoint_leaks_when_two_permutations_in_a_row_are_found_and_not_before():
-    assert suspicion(4) == pytest.approx(0.05)
+    assert leak_level(4) == pytest.approx(0.05)
     assert leaked(0.04, 0.04) == {"e0"}
     assert leaked(0.0001, None) == leaked(0.0001, 0.06) == leaked(0.06, 0.0001) == frozenset()
     assert leaked(math.nan, 0.01) == leaked(0.01, math.nan) == frozenset()
