@@ -1,4 +1,4 @@
-"""What a notebook calls where a command line would be in the way: plain values in and out, and nothing is printed."""
+"""The Python interface for notebooks: plain values in and out, and nothing is printed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run import files
@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]  # called with how many of how many steps 
 
 
 def silent(done: int, of: int) -> None:
-    """No progress is shown."""
+    """Shows no progress."""
 
 
 def read_cohort(
@@ -40,9 +40,9 @@ def read_cohort(
         CSV or TSV with the columns `patient`, those of scans and, if there are any, `session`, `brain_mask`,
         `tumour_mask`, labels and clinical columns. Paths of scans are relative to the table.
     endpoints
-        Whose label columns are read; other columns are clinical ones and stay text. A missing label is NaN.
+        Endpoints whose label columns are read; other columns are clinical and stay text. A missing label is NaN.
     needed
-        Columns that the table must have beside `patient` and the labels; those of scans where none are given.
+        Columns that the table must have beside `patient` and the labels; by default those of scans.
     channels
         The columns of scans; their order is that of the prepared patient.
 
@@ -68,19 +68,19 @@ def read_cohort(
 
 
 def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = None, prepare: Prepare | None = None) -> Path:
-    """Prepare one patient's scans, unless that was done before with the same settings from the same files.
+    """Prepare one patient's scans, unless they were already prepared from the same files with the same settings.
 
     Parameters
     ----------
     patient
-        As `read_cohort` gives it; its `scans`, in their order, are those of the prepared patient. The reference must be
-        there (T1ce, unless `prepare.reference` names another); of the others those that `prepare.needs` names.
+        As `read_cohort` returns it; its `scans`, in their order, are those of the prepared patient. The reference (T1ce, unless
+        `prepare.reference` names another) and the scans in `prepare.needs` are required.
     folder
-        For prepared patients; this one's folder goes into it.
+        Folder for prepared patients, in which this one gets a folder.
     grid
-        The grid; 224³ voxels of 1 mm in patches of 16³ where none is given.
+        The grid; by default 224³ voxels of 1 mm in patches of 16³.
     prepare
-        Brain extraction and bias correction; as in a study file that says nothing of them where none is given.
+        Brain extraction and bias correction; by default as in a study file without them.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     Raises
     ------
     UnusablePatient
-        Something is wrong with the scans; the message names the file, and nothing is left behind.
+        The scans are unusable; the message names the file, and nothing is left behind.
     UsageError
         Something else lies where the patient's folder would be.
     ValueError
@@ -120,7 +120,7 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that was trained: its folder and its settings. `load_run` gives one."""
+    """A trained run: its folder and its settings. `load_run` returns one."""
 
     folder: Path
     study: Study
@@ -137,27 +137,27 @@ class FinishedRun:
         Parameters
         ----------
         patients
-            As `read_cohort` gives them, with the scans of the run's `study.channels`.
+            As `read_cohort` returns them, with the scans of the run's `study.channels`.
         prepared
-            Folder for the prepared patients, who are prepared where they are not yet; a temporary one where none is given.
+            Folder for the prepared patients; those already there are not prepared again. By default a temporary folder.
         progress
-            Called with the number of folds whose model has predicted, and of all.
+            Called with the number of folds done, and of all.
         allow_synthetic
-            Whether a run of synthetic patients may be asked about real ones; what it says of them means nothing.
+            Whether a run of synthetic patients may predict real ones, for whom its predictions mean nothing.
 
         Returns
         -------
-        DataFrame with the columns patient, endpoint, score and models. A score is for a binary endpoint what the networks take
-        for a probability, not calibrated and no call (`mri-vit predict` makes both), and for survival a risk (higher: earlier
-        death); `models` is the number of folds' models that it is the mean of. With
-        `train.seeds` above 1 a fold's model is itself the mean of so many networks.
+        DataFrame with the columns patient, endpoint, score and models. For a binary endpoint a score is the
+        networks' uncalibrated probability (`mri-vit predict` calibrates it and makes a call); for survival it is a risk (higher:
+        earlier death). It is the mean over the models of `models` folds; with `train.seeds` above 1 a fold's model is itself the
+        mean of that many networks.
 
         Raises
         ------
         UnusablePatient
-            Something is wrong with a patient's scans; the message names the file.
+            A patient's scans are unusable; the message names the file.
         UsageError
-            The run learned from synthetic patients, and one here is real.
+            The run was trained on synthetic patients, and one here is real.
         """
         from mri_vit.finished.trained_run import mean_of_folds  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
@@ -174,15 +174,15 @@ class FinishedRun:
     ) -> Path:
         """Write the maps of one patient, in the patient's own space.
 
-        A patient of the run is explained by the network of the first repeat that had not seen them; anybody else by that of
-        the first fold, and `map.json` says whose it was. Of several networks of a fold (`train.seeds`) it is the first.
+        A patient of the run is explained by the network of the first repeat that was not trained on them, any other patient by
+        the first fold's; `map.json` records which. With several networks in a fold (`train.seeds`) it is the first.
 
         Parameters
         ----------
         patient
-            As `read_cohort` gives it.
+            As `read_cohort` returns it.
         folder
-            For the maps; the patient's folder goes into it.
+            Folder for maps, in which the patient gets a folder.
         prepared, allow_synthetic
             As for `predict`.
 
@@ -193,17 +193,16 @@ class FinishedRun:
         Raises
         ------
         UnusablePatient
-            Something is wrong with the patient's scans; the message names the file.
+            The patient's scans are unusable; the message names the file.
         UsageError
-            The run's network is of an architecture that has no maps, or has no block; or as for `predict`.
+            The run's network is no Vision Transformer, or has no block; or as for `predict`.
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
-        from mri_vit.data import run_cohort
         from mri_vit.explain import map_jobs
         from mri_vit.prepare import patient as preparing
 
         if self.study.model.architecture != "vit":
-            raise UsageError(f"{self.folder}: maps are of Vision Transformers, found {self.study.model.architecture}")
+            raise UsageError(f"{self.folder}: maps need a Vision Transformer, found {self.study.model.architecture}")
         if not self.study.model.attends:
             raise UsageError(f"{self.folder}: {NO_BLOCK}")
         run_cohort.refuse_real(self.folder, [patient], allow_synthetic, "allow_synthetic=True")
@@ -225,14 +224,14 @@ def load_run(folder: Path | str) -> FinishedRun:
     Parameters
     ----------
     folder
-        The output of a study that has been trained; it may have been moved.
+        The output folder of a trained study; it may have been moved.
 
     Raises
     ------
     UsageError
-        There is no finished run in the folder.
+        The folder holds no finished run.
     IntegrityError
-        A file of it was changed after it was written.
+        A file of the run was changed after it was written.
 
     Examples
     --------
@@ -248,28 +247,28 @@ def load_run(folder: Path | str) -> FinishedRun:
     """
     from rich.console import Console
 
-    from mri_vit.finished.trained_run import finished
+    from mri_vit.finished.trained_run import open_run
     from mri_vit.run import integrity
 
-    study = finished(Path(folder))
+    study = open_run(Path(folder)).study
     integrity.refuse_changed_run(Path(folder), Console(quiet=True), integrity.OWN_FOLDS)
     return FinishedRun(Path(folder), study)
 
 
 def write_report(predictions: Path | str, cohort: Path | str, output: Path | str, subgroups: Sequence[str] = ()) -> Path:
-    r"""Write a report from a table of predictions that somebody else's model made.
+    r"""Write a report from a table of any model's predictions.
 
     Parameters
     ----------
     predictions
-        CSV with `patient`, `endpoint` and `score`, and what else is known of `model`, `repeat`, `fold`, `truth`, `time_days`,
-        `event` and `threshold`.
+        CSV with `patient`, `endpoint` and `score`, and optionally `model`, `repeat`, `fold`, `truth`, `time_days`, `event` and
+        `threshold`.
     cohort
-        The table of the patients that it is about: `patient`, labels, clinical columns.
+        The table of these patients: `patient`, labels, clinical columns.
     output
         Folder for `index.html`, `metrics.json`, figures and tables.
     subgroups
-        Columns of the cohort table that are looked into beside sex, age and site.
+        Columns of the cohort table for subgroups, beside sex, age and site.
 
     Returns
     -------
@@ -278,7 +277,7 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     Raises
     ------
     UsageError
-        A table is wrong, with its row named, or `output` holds something else.
+        A table is wrong (the message names the row), or `output` holds something else.
 
     Examples
     --------
@@ -291,6 +290,6 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import terminal  # here, because matplotlib takes seconds
+    from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
 
-    return terminal.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))
+    return report_files.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))

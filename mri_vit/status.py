@@ -1,7 +1,7 @@
-"""Status: a run's files in; per stage how much is done, at work, waiting and failed, and how long it will take, out.
+"""Status: a run's files in; jobs done, running, waiting and failed in each stage, and the time left, out.
 
-Only files are read, so that it can be asked from any machine that sees the run's folder, while others work in it. What is done is
-told by the results themselves; who is at work and what failed, by the ledger of whoever handed it out.
+Only files are read, so the status can be shown on any machine that sees the run's folder, while others work in it. Results show
+what is done; the ledger of the process that assigned the jobs shows what is running and what failed.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
-SHOWN = 12  # of those who are at work
-RECENT = 50  # patients whose times tell how fast it goes: what is at hand now, not what the first ones took
+SHOWN = 12  # running jobs that are listed
+RECENT = 50  # patients whose times give the pace: the current one, not that of the first
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage's jobs; `seconds_left` is None where too few are done to tell, or nobody works."""
+    """A stage's jobs; `seconds_left` is None where too few are done to estimate it, or none is running."""
 
     name: str
     done: int
@@ -58,7 +58,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Status:
-    """Who holds a run ("" for nobody), and its stages."""
+    """The process that holds a run ("" for none), and its stages."""
 
     held: str
     stages: list[Stage]
@@ -68,7 +68,7 @@ def status(study: Study) -> Status:
     """The status of the run in the study's output. Raises UsageError where there is none."""
     run = study.output
     if not (run / files.ENVIRONMENT).exists():
-        raise UsageError(f"{run}: no run, or none that has begun")
+        raise UsageError(f"{run}: no run has begun here")
     held, began = _holder(run / ".holder")
     if not (run / files.COHORT).exists():
         return Status(held, [])
@@ -90,7 +90,7 @@ def status(study: Study) -> Status:
 
 
 def _holder(file: Path) -> tuple[str, float]:
-    """Who holds a run, and since when; nobody where the process is dead, and of another machine's nobody knows."""
+    """The process that holds a run, and since when; "" where it is dead. A process of another machine counts as alive."""
     try:
         held, began = file.read_text(), file.stat().st_mtime
     except OSError:
@@ -101,7 +101,7 @@ def _holder(file: Path) -> tuple[str, float]:
 
 
 def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, str]]:
-    """Who works on jobs of these stages, without those who died here; and which jobs failed, and how."""
+    """The running jobs of these stages, without those of dead processes here; and the failed jobs with the reason."""
     homes = [run / files.JOBS / stage for stage in stages]
     working = [one for home in homes for one in workers(home) if lives(one["host"], one["process"])]
     pages = [page for home in homes if (page := read_ledger(home))]
@@ -112,7 +112,7 @@ def _at_work(run: Path, *stages: str) -> tuple[list[dict[str, Any]], dict[str, s
 def _of_patients(
     stage: str, run: Path, patients: Sequence[str], times: Mapping[str, float], out: set[str], began: float
 ) -> Stage:
-    """A stage whose jobs are patients: those with a time are done since then, those who are `out` are done with."""
+    """A stage whose jobs are patients: those with a time were done then, those who are `out` are excluded."""
     working, failed = _at_work(run, stage)
     done = times.keys() | out
     working = [one for one in working if one["job"] not in done]
@@ -122,7 +122,7 @@ def _of_patients(
 
 
 def _paced(times: Iterable[float], left: int, began: float) -> float | None:
-    """Seconds for so many more, as fast as the last that were done since somebody `began`."""
+    """Seconds for the jobs left, at the pace of the last ones done since the run `began`."""
     if not left:
         return 0.0
     recent = sorted(when for when in times if when >= began)[-RECENT:]
@@ -132,7 +132,7 @@ def _paced(times: Iterable[float], left: int, began: float) -> float | None:
 
 
 def _of_networks(stage: str, run: Path, made: Mapping[str, Path], held: str) -> Stage:
-    """A stage whose jobs are folds or encoders, each done where its file is there."""
+    """A stage whose jobs are folds or encoders, each done where its file exists."""
     working, failed = _at_work(run, "pretrain", "train", "confirm")
     done = {name for name, file in made.items() if file.exists()}
     working = [one for one in working if one["job"] in made and one["job"] not in done]
@@ -145,7 +145,7 @@ def _of_networks(stage: str, run: Path, made: Mapping[str, Path], held: str) -> 
 
 
 def _summed(made: Mapping[str, Path], done: set[str], left: Sequence[str], at_a_time: int) -> float | None:
-    """Seconds for those that are left, each as long as its network's others took, or as anybody's."""
+    """Seconds for the jobs left: the median of the network's other jobs, or of all."""
     took: dict[str, list[float]] = defaultdict(list)
     for name in done:
         began, ended = _begun(made[name].parent), _written(made[name])
@@ -160,12 +160,12 @@ def _summed(made: Mapping[str, Path], done: set[str], left: Sequence[str], at_a_
 
 
 def _network(name: str) -> str:
-    """Whose fold it is."""
+    """The network of a fold's job."""
     return name.rpartition(" ")[0]
 
 
 def _begun(folder: Path) -> float | None:
-    """When work in a fold's folder began."""
+    """The time at which work in a fold's folder began."""
     started = read_json_or_empty(folder / files.ENVIRONMENT).get("started")
     return datetime.fromisoformat(started).timestamp() if started else None
 
@@ -218,12 +218,12 @@ def _written(file: Path) -> float | None:
 
 
 def show(found: Status, console: Console) -> None:
-    """Print who holds the run, a table of its stages, who is at work on what, and what failed."""
+    """Print the process that holds the run, a table of its stages, the running jobs, and the failed ones."""
     done = found.stages and all(stage.done == stage.jobs for stage in found.stages)
-    nobody = "this run is done" if done else "nobody holds this run; `mri-vit run` goes on with it"
-    say(console, f"held by {found.held}" if found.held else nobody)
+    idle = "this run is done" if done else "no process holds this run; `mri-vit run` continues it"
+    say(console, f"held by {found.held}" if found.held else idle)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    for column in ("stage", "done", "at work", "waiting", "failed", "time left"):
+    for column in ("stage", "done", "running", "waiting", "failed", "time left"):
         table.add_column(column)
     for stage in found.stages:
         left = "" if stage.seconds_left is None or stage.done == stage.jobs else duration(stage.seconds_left)
@@ -232,8 +232,8 @@ def show(found: Status, console: Console) -> None:
     console.print(table)
     for stage in found.stages:
         for one in stage.working[:SHOWN]:
-            say(console, f"at work: {stage.name} {one['job']}, process {one['process']} on {one['host']} since {one['since']}")
+            say(console, f"running: {stage.name} {one['job']}, process {one['process']} on {one['host']} since {one['since']}")
         if len(stage.working) > SHOWN:
-            say(console, f"and {len(stage.working) - SHOWN} more at work")
+            say(console, f"and {len(stage.working) - SHOWN} more running")
         for name, why in stage.failed.items():
             say(console, f"failed: {stage.name} {name}: {why}", WARNING)

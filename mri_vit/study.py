@@ -1,7 +1,7 @@
-"""The story of a study: check -> prepare -> (pretrain ->) cross-validate -> explain -> report.
+"""The stages of a study: check -> prepare -> (pretrain ->) cross-validate -> explain -> report.
 
-Each stage reads only the files of earlier ones. Pretraining is a stage of its own only where it is asked for by name.
-Every stage can be stopped and started again: what is done is skipped.
+Each stage reads only files of earlier ones, and can be stopped and started again: finished work is skipped. Training pretrains
+where the study asks for it; `pretrain` does only that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from mri_vit.crossval import comparators, comparison, folds, in_parallel, power, pretraining
+from mri_vit.crossval import comparators, comparison, folds, work_units
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.in_parallel import Unit
+from mri_vit.crossval.work_units import Unit
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
@@ -27,7 +27,7 @@ from mri_vit.prepare.patient import Excluded, prepare_cohort, without_excluded
 from mri_vit.qc import check as quality
 from mri_vit.qc.check import CheckedCohort
 from mri_vit.report.pages import report_files
-from mri_vit.report.pages.terminal import report_run as report
+from mri_vit.report.pages.report_files import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, progress, say, stop_clocks
@@ -38,38 +38,38 @@ Divided = tuple[list[Patient], list[Split]]  # the prepared patients and their f
 
 
 def run(study: Study, console: Console) -> int:
-    """All stages in order; the report's path and a table of results end it. Gives the exit code, see `ended`."""
+    """Run all stages in order, ending with the report's path and a table of results. Returns the exit code, see `exit_code`."""
     with run_folder.claimed(study) as folder:
         patients = check(study, folder)
         say(console, _device(study))
         if not (folder / files.FOLDS).exists():
             expected = folds.make(patients, study.endpoints, study.train, study.seed)
-            for caution in power.cautions(patients, study.endpoints, expected):
+            for caution in folds.power_cautions(patients, study.endpoints, expected):
                 say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, run_cohort.segmented(without_excluded(patients, excluded), study), folder)
         train(study, folder, console, divided)
         explain(study, folder, console, divided)
-        return ended(excluded, report(folder, console))
+        return exit_code(excluded, report(folder, console))
 
 
 def _device(study: Study) -> str:
-    """What the study's networks are trained on, for whoever would wait for it otherwise."""
+    """A line on the devices that train the study's networks."""
     if study.executor.kind != "local":
         return f"networks are trained on machines of {study.executor.kind}"
     several = f"{study.train.devices} times " * (study.train.devices > 1)
     return f"networks are trained on {several}{run_folder.device()}"
 
 
-def ended(excluded: Excluded, written: report_files.Written) -> int:
-    """The exit code of a whole run: 1 where a verdict differs from what a made-up cohort holds, 3 where patients are excluded."""
-    if not all(one.as_expected for one in written.metrics.planted.values()):
+def exit_code(excluded: Excluded, written: report_files.Written) -> int:
+    """1 where a verdict differs from a simulated effect, 3 where patients are excluded, else 0."""
+    if not all(effect.as_expected for effect in written.metrics.planted.values()):
         return 1
     return 3 if excluded else 0
 
 
 def check(study: Study, folder: Path) -> list[Patient]:
-    """Read the cohort table, see that folds and networks can be made, and freeze the table in the run's folder."""
+    """Read the cohort table, check that folds and networks can be made, and freeze the table in the run's folder."""
     patients = cohort.of_study(study)
     folds.check(patients, study.endpoints, study.train)
     comparators.check(study, patients)
@@ -80,7 +80,7 @@ def prepare(study: Study, patients: list[Patient], folder: Path, console: Consol
     """Prepare and check every patient; one who cannot be prepared, or exceeds a limit, goes to `excluded.csv` with the reason."""
     checked = prepare_and_check(study, patients, folder, console)
     if any(checked.findings.values()):
-        say(console, "`mri-vit qc` writes a page that shows them")
+        say(console, "`mri-vit qc` writes a page with the findings")
     return checked.excluded
 
 
@@ -92,17 +92,17 @@ def prepare_and_check(study: Study, patients: list[Patient], folder: Path, conso
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:
-    """Write the folds, then make the encoders that training starts from, which `train` finds; report how each ended.
+    """Write the folds and pretrain the encoders that `train` starts from; print the last loss of each.
 
     Raises UsageError when no network of the study is pretrained.
     """
-    if not pretraining.pretrains(study):
-        raise UsageError('nobody is pretrained: give the study or one of its comparators pretrain.method "mae" or "dino"')
+    if not work_units.pretrains(study):
+        raise UsageError('no network has pretraining enabled: set pretrain.method = "mae" or "dino" in the study or a comparator')
     comparators.refuse_missing_gpus(study)
     patients, splits = divided_before(study, folder)
-    _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
+    _side_by_side(study, folder, console, "pretrain", work_units.encoder_units(study, patients, splits, folder))
     with progress(console) as bar:
-        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
+        made = work_units.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
     jobs.close_ledger(folder / files.JOBS / "train")
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
@@ -111,9 +111,9 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
 
 def train(study: Study, folder: Path, console: Console, divided: Divided | None = None) -> None:
-    """Write the folds, then fit and predict each: the model, and the controls that it must beat.
+    """Write the folds, then train and test every model on each: the study's own, its comparators and controls.
 
-    `divided` are the patients and folds where they have been read before.
+    `divided` are the patients and folds, where they have been read already.
     """
     if divided is None:
         comparators.refuse_missing_gpus(study)
@@ -123,12 +123,12 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
         say(console, caution, WARNING)
     integrity.refuse_changed_run(
         folder, console, integrity.OWN_FOLDS
-    )  # whose weights are read again; of the others' folds their tables alone,
-    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)  # for a pipeline may have thrown their weights away
+    )  # their weights are read again; of the other models only tables are checked,
+    integrity.refuse_changed_run(folder, console, names=integrity.TABLES)  # because a pipeline may have deleted their weights
     for name, units in (
-        ("pretrain", in_parallel.encoders),
-        ("train", in_parallel.folds),
-        ("confirm", in_parallel.confirmation),
+        ("pretrain", work_units.encoder_units),
+        ("train", work_units.fold_units),
+        ("confirm", work_units.confirmation_units),
     ):
         _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
@@ -138,13 +138,13 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
 
 
 def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
-    """What can be done in several processes, where the study asks for them; those that come after find it done."""
+    """Run independent jobs in several processes, where the study asks for them; the next stage finds them done."""
     at = executors.workplace(study, folder, name, study.train.workers, devices=study.train.devices)
     if (at.here and at.workers == 1) or not units:
         return
     with progress(console) as bar:
         task = bar.add_task(f"{name}, {f'{at.workers} at a time' if at.here else study.executor.kind}", total=len(units), note="")
-        for unit in in_parallel.fit(units, at):
+        for unit in work_units.work_through(units, at):
             bar.update(task, advance=1, note=unit.title)
 
 
@@ -154,7 +154,7 @@ def divided_before(study: Study, folder: Path) -> Divided:
 
 
 def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
-    """The prepared patients and their folds, which are made and written where they are not there yet."""
+    """The prepared patients and their folds, which are made and written where there are none yet."""
     file = folder / files.FOLDS
     if file.exists():
         splits = folds.load(file, patients)
@@ -166,10 +166,10 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
 
 
 def _begin(bar: Progress, study: Study, splits: Sequence[Split], folder: Path, title: str) -> Report:
-    """A new line of progress, and what moves it on after an epoch; `status` shows it too."""
+    """A new progress bar, and the function that advances it after an epoch; `status` shows it too."""
     jobs.turn_to_job(folder / files.JOBS / "train", title)
     stop_clocks(bar)  # the fold before, which may have ended early
-    task = bar.add_task(_told(title, splits), total=study.train.epochs, note="")
+    task = bar.add_task(_progress_title(title, splits), total=study.train.epochs, note="")
 
     def epoch(done: int, epochs: int, loss: float, rate: float) -> None:
         bar.update(task, completed=done, total=epochs, note=f"loss {loss:.3f}, {rate:.1f} patients/s")
@@ -177,8 +177,8 @@ def _begin(bar: Progress, study: Study, splits: Sequence[Split], folder: Path, t
     return epoch
 
 
-def _told(title: str, splits: Sequence[Split]) -> str:
-    """A network's title, which ends with its fold's folder where it is of one, as it is told: train fold 2 of 3."""
+def _progress_title(title: str, splits: Sequence[Split]) -> str:
+    """A network's title for the progress bar, such as "train fold 2 of 3" for a title that ends with fold-2."""
     name, _, fold = title.rpartition(" ")
     if re.fullmatch(r"(repeat-\d+-)?fold-\d+", fold):
         fold = f"{fold.replace('-', ' ')} of {len(splits[0])}"
@@ -187,16 +187,16 @@ def _told(title: str, splits: Sequence[Split]) -> str:
 
 
 def explain(study: Study, folder: Path, console: Console, divided: Divided | None = None) -> None:
-    """Maps of each patient from the model that had not seen them, how far they can be believed, and the cohort's mean maps.
+    """Maps of each patient from the model that was not trained on them, their scores, and the cohort's mean maps.
 
-    `divided` are the patients and folds where they have been read before.
+    `divided` are the patients and folds, where they have been read already.
     """
     patients, splits = divided or _trained(study, folder)
     explaining.run(study, patients, splits[0], folder, console)
 
 
 def _trained(study: Study, folder: Path) -> Divided:
-    """The patients and folds of a run that has been cross-validated. Raises UsageError where it has not."""
+    """The patients and folds of a cross-validated run. Raises UsageError for any other."""
     if (folder / files.EVALUATION).exists():
         raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
     patients = run_cohort.included(study, folder)
@@ -206,6 +206,6 @@ def _trained(study: Study, folder: Path) -> Divided:
 
 
 def inspect(study: Study, folder: Path, wanted: inspect_network.Request, output: Path | None, console: Console) -> Path:
-    """Write a page on what a fold's network has learned, shown on a patient that it was not trained on; print where it is."""
+    """Write a page on what a fold's network has learned, shown on one of its test patients; prints the page's path."""
     patients, splits = _trained(study, folder)
     return inspect_network.run(study, patients, splits[0], folder, wanted, output, console)

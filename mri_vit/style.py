@@ -1,11 +1,14 @@
-"""What every figure and page shares: colours, letters, widths, a Figure as bytes, a room's templates; no pyplot state of our own.
+"""What every figure and page shares: colours, fonts, widths, figures as bytes or data: URLs, templates, a page's security policy.
 
 Widths are near a phone's, so that the letters stay readable when a page shrinks a figure.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
+from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
@@ -56,3 +59,21 @@ def templates(package: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def data_url(content: bytes, media_type: str) -> str:
+    """The content as an address that needs no file and no network."""
+    return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
+
+
+NOWHERE = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+
+
+def content_policy(sources: Mapping[str, str]) -> str:
+    """The policy that allows these sources and no connection, worker, frame, WebAssembly or eval."""
+    return "; ".join(f"{name} {allowed}" for name, allowed in {**NOWHERE, **sources}.items())
+
+
+def source_hash(text: str) -> str:
+    """A script or style in the page itself, as a policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -36,4 +36,4 @@ if __name__ == "__main__":  # worker processes import this file; they need not w
         # one page that separates signal from noise; it ends with what was planted beside what was found
         written = study.report(run, console)
 
-    sys.exit(study.ended(excluded, written))
+    sys.exit(study.exit_code(excluded, written))

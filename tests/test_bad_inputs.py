@@ -28,7 +28,7 @@ from mri_vit.data import cohort
 from mri_vit.data.volume import read as read_volume
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.prepare.patient import fault_of
-from mri_vit.report.pages import terminal
+from mri_vit.report.pages import report_files
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
 from mri_vit.run.screen import progress
@@ -155,12 +155,14 @@ def test_text_from_outside_is_printed_as_it_is(capsys):
 
 
 def test_results_of_a_model_that_looks_like_markup_are_printed(monkeypatch, tmp_path, capsys):
-    from mri_vit.report.pages import terminal
+    from mri_vit.report.pages import report_files
     from mri_vit.report.pages.report_files import Written
 
-    monkeypatch.setattr(terminal, "result_rows", lambda metrics: [terminal.ResultRow("[/endpoint]", "[/red]", "1", "", "")])
-    monkeypatch.setattr(terminal, "verdict_lines", lambda metrics: ["[/x] is better"])
-    terminal.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
+    monkeypatch.setattr(
+        report_files, "result_rows", lambda metrics: [report_files.ResultRow("[/endpoint]", "[/red]", "1", "", "")]
+    )
+    monkeypatch.setattr(report_files, "verdict_lines", lambda metrics: ["[/x] is better"])
+    report_files.print_results(Written(tmp_path / "index[b].html", filled({})), Console(width=80))
     said = capsys.readouterr().out
     assert all(word in said for word in ("[/endpoint]", "[/red]", "[/x] is better", "index[b].html"))
 
@@ -307,7 +309,7 @@ def test_a_study_that_a_script_cannot_make_is_refused_before_anybody_is_prepared
 
 def test_report_of_a_study_takes_output_as_every_verb_does(asked: Path, monkeypatch, capsys):
     shown = []
-    monkeypatch.setattr(terminal, "report_run", lambda folder, console, pages: shown.append(folder))
+    monkeypatch.setattr(report_files, "report_run", lambda folder, console, pages: shown.append(folder))
     other = asked.parent / "other"
     assert ended("report", asked, "--output", other) == 2  # nothing is there to be reported
     assert not other.exists()

@@ -17,7 +17,7 @@ from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.prepare.patient import Excluded
 from mri_vit.report.figures import gallery
-from mri_vit.report.pages import front_page, patient_pages, terminal
+from mri_vit.report.pages import front_page, patient_pages, report_files
 from mri_vit.report.schema.metrics import dumps
 from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
@@ -66,7 +66,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str], list[Any]]:
 
 def test_a_run_reads_each_cohort_table_once_makes_folds_twice_and_parses_no_numbers_that_it_wrote(prepared: Study, count):
     read, made, loaded, parsed = count(cohort, "read"), count(folds, "make"), count(folds, "load"), count(integrity, "read_json")
-    shown = count(terminal, "print_results")
+    shown = count(report_files, "print_results")
     stages.run(prepared, Console(quiet=True))
     assert [call[0].parent.name for call in read] == [
         "in",

@@ -118,7 +118,7 @@ def test_who_holds_a_run_is_told_unless_that_process_died(study, run, capsys):
         assert f"held by process {os.getpid()} on" in capsys.readouterr().out
         (run / ".holder").write_text((run / ".holder").read_text().replace(str(os.getpid()), str(2**22 + 1)))
         assert mri_vit("status", run) == 0
-        assert "nobody holds this run" in capsys.readouterr().out
+        assert "no process holds this run" in capsys.readouterr().out
 
 
 def test_what_failed_and_is_done_again_counts_once(study, run):

@@ -147,7 +147,7 @@ def schema(
     """
     import json
 
-    from mri_vit.finished import comparison_document as comparison
+    from mri_vit.finished import comparison
     from mri_vit.finished import prediction_document as prediction
     from mri_vit.preflight import document
     from mri_vit.report.schema import metrics

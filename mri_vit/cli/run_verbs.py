@@ -90,15 +90,15 @@ def report(
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import terminal
+    from mri_vit.report.pages import report_files
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
-            terminal.report_run(folder, Console(), patient_pages)
+            report_files.report_run(folder, Console(), patient_pages)
     elif predictions and not study and set(overrides) == {"cohort", "output"}:
-        terminal.report_table(
+        report_files.report_table(
             predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
         )
     else:

@@ -1,4 +1,4 @@
-"""Compare: two finished runs set beside each other, on one self-contained page and in `comparison.json`.
+"""Compare two finished runs: their settings, patients and costs, paired tests, a self-contained page and `comparison.json`.
 
 Nothing is fitted anew, and neither run's folder is written to.
 """
@@ -6,8 +6,9 @@ Nothing is fitted anew, and neither run's folder is written to.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 from rich.box import SIMPLE_HEAD
@@ -15,43 +16,56 @@ from rich.console import Console
 from rich.table import Table
 
 from mri_vit import style
-from mri_vit.finished import comparison_document, comparison_numbers, paired_runs
-from mri_vit.finished.comparison_document import SCHEMA, Compared, Comparison, EndpointCompared, Folds, Side
-from mri_vit.finished.paired_runs import Rows, Runs
+from mri_vit.finished import comparison, paired_runs
+from mri_vit.finished.comparison import (
+    SCHEMA,
+    Alone,
+    Comparison,
+    Cost,
+    Costs,
+    EndpointCompared,
+    Folds,
+    Patients,
+    Setting,
+    Side,
+)
+from mri_vit.finished.paired_runs import Opened, Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
-from mri_vit.report.figures.pictures import data_url
 from mri_vit.report.numbers import results
 from mri_vit.report.reading.run import OWN
+from mri_vit.report.schema.metrics import Environment
 from mri_vit.report.words import notation
-from mri_vit.report.words.notation import change, counted, listed, title, with_sign
+from mri_vit.report.words.notation import change, counted, is_defined, listed, title, with_sign
 from mri_vit.run import atomic, files
 from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
+from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
 from mri_vit.settings.recipe import is_candidate
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.style import GREY, INK, VERMILLION
 
-SETTINGS_SHOWN = 6  # lines of the terminal; the page has them all
+SETTINGS_SHOWN = 6  # settings on the terminal; the page has all
 RECORD = "comparison.json"
-MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys that the record has
-NAMED = 40  # patients of one run alone whose ids stand on the page; the record has them all
+MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys of the record
+NAMED = 40  # ids of patients of only one run that the page lists; the record has all
 LETTERS = 18  # of a label beside the axis
-REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # how far an axis may go to both sides of 0
-Groups = Sequence[tuple[str, Sequence[ForestRow]]]
+REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # ends of an axis, to both sides of 0
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
+OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths; the section on patients covers their content
+FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # paths compared by file name only
 
 
 def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     """Compare two run folders, write `comparison.json` and a page into `output`, and print the results.
 
-    `output` is `comparison-<a>-<b>` here where none is named, after the runs' folders.
+    By default `output` is `comparison-<a>-<b>` in the current folder, after the runs' folders.
 
     Raises
     ------
     UsageError
-        As `runs.read_both` and `page.refuse` do.
+        As `paired_runs.read_both` and `refuse` do.
     IntegrityError
         A run was changed after it was written, or `output` is a link.
     FolderHeld
@@ -62,158 +76,233 @@ def run(a: Path, b: Path, output: Path | None, console: Console) -> Comparison:
     both = paired_runs.read_both(a, b, console)
     found = compare(both)
     with atomic.held(home, ()):
-        written = write_comparison(both, found, home)
-    _show(found, console)
-    say(console, f"comparison: {written}")
+        page = write_comparison(both, found, home)
+    _print(found, console)
+    say(console, f"comparison: {page}")
     return found
 
 
 def compare(both: Runs) -> Comparison:
-    """All numbers and sentences of two runs side by side."""
-    a, b = paired_runs.sides(both)
-    endpoints = comparison_numbers.compared_endpoints(both)
-    same, inflation = comparison_numbers.same_folds(both), comparison_numbers.inflation(both)
-    tests = sum(comparison_numbers.tested(found.kind, one) for found in endpoints.values() for one in found.models.values())
+    """All numbers and sentences of the comparison."""
+    a, b = sides(both)
+    endpoints = comparison.compared_endpoints(both)
+    same, inflation = comparison.same_folds(both), comparison.inflation(both)
+    tests = sum(
+        not row.same_predictions and not comparison.few(endpoint.kind, row.n, row.marked)
+        for endpoint in endpoints.values()
+        for row in endpoint.models.values()
+    )
+    names = [[endpoint.name for endpoint in opened.run.study.endpoints] for opened in (both.a, both.b)]
     return Comparison(
         schema=SCHEMA,
         a=a,
         b=b,
-        settings=paired_runs.settings(both),
-        versions=paired_runs.versions(both),
-        patients=paired_runs.patients(both),
-        folds=Folds(same=same, inflation=inflation, sentence=comparison_numbers.folds_sentence(same, (a.design, b.design))),
-        endpoints={name: comparison_numbers.with_verdict(found) for name, found in endpoints.items()},
-        endpoints_alone=paired_runs.endpoints_alone(both),
-        models_alone=paired_runs.models_alone(both),
-        costs=paired_runs.costs(both),
+        settings=settings(both),
+        versions=tuple(_differing(_made_with(both.a), _made_with(both.b))),
+        patients=patients(both),
+        folds=Folds(same=same, inflation=inflation, sentence=comparison.folds_sentence(same, (a.design, b.design))),
+        endpoints=endpoints,
+        endpoints_alone=_alone(*names),
+        models_alone=_alone(both.a.models, both.b.models),
+        costs=costs(both),
         tests=tests,
-        rules=comparison_numbers.rules(tests, inflation),
+        rules=comparison.rules(tests, inflation),
     )
 
 
-def _show(found: Comparison, console: Console) -> None:
-    """Print the runs, what differs, and the results; fits 80 columns."""
+def sides(runs: Runs) -> tuple[Side, Side]:
+    """Each run under a distinct name."""
+    both = (runs.a, runs.b)
+    studies = [opened.run.study.name for opened in both]
+    folders = [opened.folder.resolve().name for opened in both]
+    names = next((pair for pair in (studies, folders) if len(set(pair)) == 2), [f"{studies[0]} (A)", f"{studies[1]} (B)"])
+    a, b = (_side(opened, name) for opened, name in zip(both, names, strict=True))
+    return a, b
+
+
+def settings(runs: Runs) -> tuple[Setting, ...]:
+    """Every differing key of the study files, defaults filled in; first those that can change a prediction."""
+    a, b = (dict(_flat(_plain(opened.run.study))) for opened in (runs.a, runs.b))
+    return tuple(sorted(_differing(a, b), key=lambda setting: not setting.decides))  # otherwise in the study file's order
+
+
+def patients(runs: Runs) -> Patients:
+    """Patients in both runs, and in only one."""
+    a, b = runs.a.people, runs.b.people
+    ours, theirs = runs.a.scans, runs.b.scans
+    other = None
+    if ours is not None and theirs is not None:
+        other = tuple(sorted({scan[0] for scan in ours.keys() & theirs.keys() if ours[scan] != theirs[scan]}))
+    return Patients(both=len(a & b), a_alone=tuple(sorted(a - b)), b_alone=tuple(sorted(b - a)), other_scans=other)
+
+
+def costs(runs: Runs) -> dict[str, Costs]:
+    """The costs of each model of both runs, where both recorded any."""
+    found = {}
+    for model in (name for name in runs.a.models if name in runs.b.models):
+        a, b = (Cost.model_validate(vars(results.costs(opened.run, model))) for opened in (runs.a, runs.b))
+        if any(is_defined(getattr(a, name)) and is_defined(getattr(b, name)) for name in Cost.model_fields):
+            found[model] = Costs(a=a, b=b)
+    return found
+
+
+def _side(opened: Opened, name: str) -> Side:
+    run = opened.run
+    environment = run.environment
+    known = isinstance(environment, Environment)
+    return Side(
+        name=name,
+        study=run.study.name,
+        folder=opened.folder.resolve().name,
+        design=run.design,
+        patients=len(opened.people),
+        folds=int(run.predictions.fold.nunique()),
+        repeats=int(run.predictions.repeat.nunique()),
+        folds_sha256=run.folds_sha256,
+        device=environment.device if known else "",
+        started=environment.started if known else "",
+    )
+
+
+def _plain(study: Study) -> dict[str, Any]:
+    """The settings as JSON has them: the network's width and depth in numbers, paths as file names, lists of tables by name."""
+    plain = study.model_dump(mode="json", exclude={*OF_THE_MACHINE, "name"})
+    plain["model"] |= dict(zip(("dim", "depth", "heads", "mlp"), study.model.shape, strict=True))
+    if study.pretrain.method == "none":  # what did not happen has no settings
+        plain["pretrain"] = {"method": "none"}
+    for table in ("endpoints", "comparators"):
+        plain[table] = {one["name"]: {key: value for key, value in one.items() if key != "name"} for one in plain[table]}
+    return plain
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys and their values; an empty table, such as a comparator without keys of its own, is a value."""
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key, _file_name(value) if key in FILES or key.endswith(".weights") else value
+
+
+def _file_name(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_file_name(one) for one in value]
+    return Path(value).name if isinstance(value, str) else value
+
+
+def _made_with(opened: Opened) -> dict[str, Any]:
+    environment = opened.run.environment
+    if not isinstance(environment, Environment):
+        return {}
+    facts = {"git commit": environment.git_commit, "device": environment.device, "threads": environment.threads}
+    return {**environment.versions, **facts}
+
+
+def _differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Setting]:
+    keys = [*a, *(key for key in b if key not in a)]
+    return [
+        Setting(key=key, a=a.get(key), b=b.get(key), decides=not FREE & {key, key.partition(".")[0]})
+        for key in keys
+        if a.get(key) != b.get(key)
+    ]
+
+
+def _alone(a: list[str], b: list[str]) -> Alone:
+    return Alone(a=tuple(name for name in a if name not in b), b=tuple(name for name in b if name not in a))
+
+
+def _print(found: Comparison, console: Console) -> None:
+    """Print the runs, differing settings, and the results; fits 80 columns."""
     for letter, side in (("A", found.a), ("B", found.b)):
-        console.print(plain(f"{letter}  {_described(side)}"))
-    decisive = [one for one in found.settings if one.decides]
-    for one in decisive[:SETTINGS_SHOWN]:
-        console.print(plain(f"   {one.key}: {notation.setting(one.a)} in A, {notation.setting(one.b)} in B"))
+        console.print(plain(f"{letter}  {side.name}: {comparison.DESIGNS[side.design]}, {side.patients} patients"))
+    decisive = [setting for setting in found.settings if setting.decides]
+    for setting in decisive[:SETTINGS_SHOWN]:
+        console.print(plain(f"   {setting.key}: {notation.setting(setting.a)} in A, {notation.setting(setting.b)} in B"))
     if len(decisive) > SETTINGS_SHOWN:
         console.print(plain(f"   and {counted(len(decisive) - SETTINGS_SHOWN, 'setting')} more"))
     console.print(_table(found))
     console.print(plain(found.folds.sentence))
     for name, endpoint in found.endpoints.items():
-        for one in (one for one in endpoint.models.values() if one.role == "own"):
-            console.print(plain(f"- {notation.title(name)}: {one.verdict}"))
-
-
-def _described(side: Side) -> str:
-    return f"{side.name}: {comparison_numbers.DESIGNS[side.design]}, {side.patients} patients"
+        for row in (row for row in endpoint.models.values() if row.role == "own"):
+            console.print(plain(f"- {title(name)}: {row.verdict}"))
 
 
 def _table(found: Comparison) -> Table:
-    title = f"On {found.patients.both} patients in both runs; adjusted p of {found.tests} tests"
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    heading = f"On {found.patients.both} patients in both runs; p adjusted over {found.tests} tests"
+    table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in ("endpoint", "model", "n", "A", "B", "A − B [95 %]", "adj. p"):
         table.add_column(column, no_wrap=column in ("n", "A", "B", "A − B [95 %]"))
     for name, endpoint in found.endpoints.items():
-        for model, one in endpoint.models.items():
-            figures = [notation.number(side.value) for side in (one.a, one.b)]
-            cells = [name, model, str(one.n), *figures, notation.change(one.difference, one.low, one.high)]
-            table.add_row(
-                *(
-                    plain(cell)
-                    for cell in (*cells, comparison_numbers.KINDS["same"] if one.kind == "same" else _p(one.p_adjusted))
-                )
-            )
+        for model, row in endpoint.models.items():
+            p = notation.p_alone(row.p_adjusted) if notation.is_defined(row.p_adjusted) else "–"
+            results = [notation.number(side.value) for side in (row.a, row.b)]
+            cells = [name, model, str(row.n), *results, notation.change(row.difference, row.low, row.high)]
+            table.add_row(*(plain(cell) for cell in (*cells, comparison.KINDS["same"] if row.kind == "same" else p)))
     return table
 
 
-def _p(value: float) -> str:
-    return notation.p_alone(value) if notation.is_defined(value) else "–"
-
-
 def refuse(home: Path) -> None:
-    """Raise UsageError when `home` holds something else than a comparison of ours, IntegrityError when it is a link."""
+    """Raise UsageError when `home` holds anything but a comparison by mri-vit, IntegrityError when it is a link."""
     refuse_link(home)
     refuse_foreign(home, set(read_json_or_empty(home / RECORD)) >= MARKS, "comparison")
 
 
 def write_comparison(runs: Runs, found: Comparison, home: Path) -> Path:
-    """Write `comparison.json` and `index.html` into the folder `home`, which there is, and return the page's path.
+    """Write `comparison.json` and `index.html` into the existing folder `home`, and return the page's path.
 
     Raises as `refuse` does.
     """
     refuse(home)
     text = page_html(found, drawn(runs, found))
-    write_bytes(comparison_document.dumps(found).encode(), home / RECORD)
+    write_bytes(comparison.dumps(found).encode(), home / RECORD)
     write_bytes(text.encode(), home / files.PAGE)  # last, so that a page is never newer than what it rests on
     return home / files.PAGE
 
 
 def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
-    """The figures by name as data: URLs: the forest of differences, and for each endpoint how the own model ranks patients."""
-    groups = patient_groups(found.endpoints)
-    made = {"forest": forest(groups)} if groups else {}
+    """The figures by name as data: URLs: the forest of differences, A minus B, and a scatter of ranks by the own model."""
+    figures = {}
+    if groups := [(title(name), rows) for name, endpoint in found.endpoints.items() if (rows := _forest_rows(endpoint))]:
+        ends = [end for _, rows in groups for row in rows for end in (row.value, row.low, row.high)]
+        furthest = max((abs(end) for end in ends if not math.isnan(end)), default=0.0)
+        reach = next((reach for reach in REACHES if reach >= furthest), furthest)
+        ticks = [(at, with_sign(at).rstrip("0").rstrip(".") if at else "0") for at in (-reach, 0.0, reach)]
+        scale = ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2))
+        figures["forest"] = panels.forest(groups, "← B better      A better →", scale)
     for endpoint in runs.endpoints:
         own = [rows for rows in runs.rows[endpoint.name] if rows.model == OWN]
         if own and not found.endpoints[endpoint.name].models[OWN].same_predictions:
-            made[f"ranks {endpoint.name}"] = scatter(endpoint, own[0])
-    return {name: data_url(style.to_bytes(figure, "svg"), "image/svg+xml") for name, figure in made.items()}
+            figures[f"ranks {endpoint.name}"] = scatter(endpoint, own[0])
+    return {name: style.data_url(style.to_bytes(figure, "svg"), "image/svg+xml") for name, figure in figures.items()}
 
 
-def page_html(found: Comparison, pictures: dict[str, str]) -> str:
-    """The page, with nothing that is fetched from elsewhere; `pictures` are its figures as data: URLs by name."""
-    environment = style.templates("mri_vit.report.pages")
-    environment.filters.update(
-        number=notation.number,
-        between=notation.between,
-        interval=notation.interval,
-        change=notation.change,
-        adjusted_p=notation.adjusted_p,
-        p_alone=notation.p_alone,
-        setting=notation.setting,
-        significant=notation.significant,
-        duration=notation.duration,
-        title=notation.title,
-        counted=counted,
-        listed=listed,
-        capitalize_first=lambda text: text[:1].upper() + text[1:],
-    )
-    return environment.get_template("compared.html").render(
-        c=found,
-        own=OWN,
-        pictures=pictures,
-        kinds=comparison_numbers.KINDS,
-        marks=comparison_numbers.MARKS,
-        designs=comparison_numbers.DESIGNS,
-        roles=comparison_numbers.ROLES,
-        marked=comparison_numbers.MARKED,
-        symbols=comparison_numbers.SYMBOLS,
-        controls=notation.EXPLAINED,
-        named=NAMED,
-        record=RECORD,
-    )
-
-
-def forest(groups: Groups) -> Figure:
-    """The difference of each model's figure, A less B, by endpoint; a filled mark is a difference by the page's rules."""
-    reach = _reach([row for _, rows in groups for row in rows])
-    ticks = [(at, _tick(at)) for at in (-reach, 0.0, reach)]
-    return panels.forest(groups, "← B better      A better →", ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2)))
-
-
-def patient_groups(endpoints: Mapping[str, EndpointCompared]) -> Groups:
-    """What the forest shows, by endpoint; nothing where there is nothing to show."""
-    return [(title(name), rows) for name, found in endpoints.items() if (rows := _rows(found))]
+def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
+    """The own model, and those other models of a report whose predictions differ; filled where one run is better."""
+    candidates = results.shown([model for model in endpoint.models if is_candidate(model)])
+    shown = {
+        model: row
+        for model, row in endpoint.models.items()
+        if row.role == "own" or (row.kind != "same" and (model in candidates or row.role == "control"))
+    }
+    rows = []
+    for model, stroke in panels.drawn(shown):
+        row, label = shown[model], panels.shortened(model, LETTERS)
+        value, low, high = row.difference, row.low, row.high
+        text = change(value, low, high)
+        if row.kind in ("same", "undefined"):  # not tested
+            text, low, high = ("same predictions" if row.kind == "same" else "not compared"), value, value
+            value = value if row.kind == "same" else math.nan
+        rows.append(ForestRow(label, text, value, low, high, stroke, filled=row.kind in ("a", "b")))
+    return rows
 
 
 def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
-    """Each patient's rank within the fold by B over that by A: on the dashed line both runs rank the patient alike."""
-    a, b, marked = comparison_numbers.ranks(rows.a), comparison_numbers.ranks(rows.b), comparison_numbers.marked(endpoint, rows.a)
+    """Each patient's rank within the fold by B against that by A; on the dashed line both ranks are equal."""
+    a, b, marked = comparison.ranks(rows.a), comparison.ranks(rows.b), comparison.marked(endpoint, rows.a)
     yes, no = FLAGS[endpoint.kind]
     with panels.panel(height=panels.SQUARE) as (figure, axes):
-        axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="ranked alike")
+        axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="equal rank")
         # Pixels, since ten thousand marks would be megabytes as vectors.
         axes.plot(a[~marked], b[~marked], "o", ms=5, mec=GREY, mfc="white", mew=1.1, label=no, rasterized=True)
         axes.plot(a[marked], b[marked], "D", ms=4.6, color=VERMILLION, mew=0, alpha=0.85, label=yes, rasterized=True)
@@ -223,34 +312,25 @@ def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     return figure
 
 
-def _tick(value: float) -> str:
-    """−0.2, 0, +0.2."""
-    return with_sign(value).rstrip("0").rstrip(".") if value else "0"
-
-
-def _rows(found: EndpointCompared) -> list[ForestRow]:
-    """The own model, and of the others that a report shows those whose predictions differ."""
-    candidates = results.shown([model for model in found.models if is_candidate(model)])
-    shown = {
-        model: one
-        for model, one in found.models.items()
-        if one.role == "own" or (one.kind != "same" and (model in candidates or one.role == "control"))
-    }
-    return [_row(model, shown[model], stroke) for model, stroke in panels.drawn(shown)]
-
-
-def _row(model: str, one: Compared, stroke: panels.Stroke) -> ForestRow:
-    label = model if len(model) <= LETTERS else f"{model[: LETTERS - 1]}…"
-    if one.kind in ("same", "undefined"):  # nothing was tested
-        text = "same predictions" if one.kind == "same" else "not compared"
-        return ForestRow(
-            label, text, one.difference if one.kind == "same" else math.nan, one.difference, one.difference, stroke, False
-        )
-    text = change(one.difference, one.low, one.high)
-    return ForestRow(label, text, one.difference, one.low, one.high, stroke, filled=one.kind in ("a", "b"))
-
-
-def _reach(rows: Sequence[ForestRow]) -> float:
-    """How far the axis goes, so that nothing lies outside."""
-    ends = [abs(end) for row in rows for end in (row.value, row.low, row.high) if not math.isnan(end)]
-    return next((reach for reach in REACHES if reach >= max(ends, default=0.0)), max(ends, default=0.0))
+def page_html(found: Comparison, pictures: dict[str, str]) -> str:
+    """The self-contained page; `pictures` are its figures as data: URLs by name."""
+    environment = style.templates("mri_vit.report.pages")
+    filters = (
+        *(notation.number, notation.between, notation.interval, notation.adjusted_p, notation.p_alone, notation.setting),
+        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed),
+    )
+    environment.filters.update({function.__name__: function for function in filters})
+    return environment.get_template("compared.html").render(
+        c=found,
+        own=OWN,
+        pictures=pictures,
+        kinds=comparison.KINDS,
+        marks=comparison.MARKS,
+        designs=comparison.DESIGNS,
+        roles=comparison.ROLES,
+        marked=comparison.MARKED,
+        symbols=comparison.SYMBOLS,
+        controls=notation.EXPLAINED,
+        named=NAMED,
+        record=RECORD,
+    )

@@ -1,112 +1,117 @@
-"""The stage that predicts new patients: a finished run and their scans go in, a folder of each and tables of all come out."""
+"""Predict new patients: a finished run and a patient's scans, or a table of several, in; a folder per patient and tables out."""
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
-import numpy as np
-import pandas as pd
 from rich.console import Console
 
 from mri_vit import study as stages
-from mri_vit.crossval import folds
-from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.data.columns import OURS, key
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.finished import new_scans, predicted_endpoints, predicted_patient, reference, trained_run
-from mri_vit.finished import overlap as prediction_known
-from mri_vit.finished import predicted_patient as prediction_patient
+from mri_vit.finished import predicted_endpoints, predicted_patient, reference, trained_run
 from mri_vit.finished.predicted_endpoints import RunResults, Source
 from mri_vit.finished.predicted_patient import Basis
-from mri_vit.finished.prediction_document import BinaryValue, Known, Prediction, RunFacts, Weights, is_trusted
-from mri_vit.finished.reference import Reference
-from mri_vit.finished.trained_run import FoldOutputs, finished
+from mri_vit.finished.prediction_document import Prediction, RunFacts, Weights
+from mri_vit.finished.trained_run import TrainedRun
+from mri_vit.importers import dicom
+from mri_vit.importers.collections import LAYOUTS
+from mri_vit.importers.layout import Visit, files_below
+from mri_vit.importers.layout_reader import visits_among
 from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
-from mri_vit.run import files, integrity
+from mri_vit.run import atomic, files, integrity
 from mri_vit.run import folder as run_folder
-from mri_vit.run.atomic import write_bytes
+from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
-OURS = {  # names in the output
+CONVERTED = "scans"  # folder in the output, for scans converted from DICOM
+RESERVED = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
-    *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", new_scans.CONVERTED),
+    *(files.PREDICTIONS, files.SURVIVAL, files.PAGE, files.LOG, "prepared", CONVERTED),
 }
-OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
-STARTED = "training started from weights of others ({file}), {licence}"
-OWN_LICENCE = "the run's own: trained in this study from random weights, so that whoever owns the run decides"
-SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), and this patient is real: {run_cohort.NO_FINDING}"
+STARTED = "training started from external weights ({file}), {licence}"
+OWN_LICENCE = "trained in this study from random weights; the owner of the run sets the terms"
+SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), but this patient is real: {run_cohort.NO_FINDING}"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
+NAMES = "P001_t1ce.nii.gz or t1ce.nii.gz"
+SHOWN = 8  # files that a message names
+HASH = 8  # hexadecimal digits: among 1,000 names that differ only in punctuation, two agree once in 8,600 times
 
 
 @dataclass(frozen=True)
 class Allowed:
-    """What is predicted, and marked, on demand alone."""
+    """What is predicted, and marked, only on request."""
 
-    untrusted: bool = False  # endpoints that the run did not tell from chance; else nothing of them is written
+    untrusted: bool = False  # endpoints that the run predicts no better than chance
     known: bool = False  # patients on whom the run was trained
     synthetic: bool = False  # real patients by a run of synthetic ones
 
 
-def predict(run: Path, source: Path, output: Path, workers: int, allowed: Allowed, console: Console) -> Excluded:
+def predict(run_home: Path, source: Path, output: Path, workers: int, allowed: Allowed, console: Console) -> Excluded:
     """Predict new patients by the mean of a run's fold models; nothing is fitted anew, and no label is read.
 
     Parameters
     ----------
-    run
+    run_home
         Folder of a run whose training has ended.
     source
-        A cohort table, or the folder of one patient's scans (see `scans.of`).
+        A cohort table, or the folder of one patient's scans (see `read_new_patients`).
     output
-        For each patient a folder with `prediction.json`, `qc.png` and `maps`, whole or not there; beside them
+        For each patient a folder with `prediction.json`, `qc.png` and `maps`, complete or absent; beside them
         `predictions.csv`, `survival.csv` and `excluded.csv`. Patients who are prepared there are not prepared again.
     workers
-        Patients prepared at a time.
+        Patients prepared in parallel.
 
     Returns
     -------
-    Rows of `excluded.csv`: who could not be prepared or drawn, with file and reason; all others are done.
+    Rows of `excluded.csv`: patients who could not be prepared or drawn, with file and reason.
 
     Raises
     ------
     UsageError
-        No finished run, no scans that can be told apart, a patient whom the run was trained on, or a real patient where those
+        No finished run, scans that cannot be identified, a patient the run was trained on, or a real patient where the run's
         were synthetic.
     IntegrityError
         A file of the run was changed after it was written.
     """
-    past = finished(run)
-    integrity.refuse_changed_run(run, console, integrity.OWN_FOLDS)
-    study = _elsewhere(past, source, output, workers)
+    run = trained_run.open_run(run_home)
+    integrity.refuse_changed_run(run.folder, console, integrity.OWN_FOLDS)
+    study = study_of_new_patients(run.study, source, output, workers)
     with run_folder.claimed(study) as folder:
-        given = new_scans.read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
-        real = run_cohort.refuse_real(run, given.patients, allowed.synthetic, "--allow-synthetic")
+        new = read_new_patients(source, study, output, lambda line: say(console, line, WARNING))
+        real = run_cohort.refuse_real(run.folder, new.patients, allowed.synthetic, "--allow-synthetic")
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
-        excluded = stages.prepare(study, given.patients, folder, console)
-        patients = without_excluded(given.patients, excluded)
+        excluded = stages.prepare(study, new.patients, folder, console)
+        patients = without_excluded(new.patients, excluded)
         if patients:
-            spent = {"prepare": (time.monotonic() - began) / len(given.patients)}
-            excluded += _predicted(run, past, study, patients, given, real, allowed, spent, folder, console)
+            seconds = {"prepare": (time.monotonic() - began) / len(new.patients)}
+            excluded += _predicted(run, study, patients, new, real, allowed, seconds, folder, console)
             write_bytes(excluded_table(excluded), folder / files.EXCLUDED)
         for row in excluded:
             predicted_patient.forget(home_of(row["patient"], folder))
     return excluded
 
 
-def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
-    """The run's settings for other patients, whom its reviewer has not seen.
+def study_of_new_patients(past: Study, source: Path, output: Path, workers: int) -> Study:
+    """The run's settings for other patients, without its reviewer's decisions.
 
-    A tumour is segmented only where scans are cut around it: no other prediction needs one.
+    A tumour is segmented only where scans are cropped around it: nothing else in a prediction needs one.
     """
     tumour_command = past.prepare.tumour_command if past.prepare.tumour_crop_margin_mm is not None else ()
     return past.model_copy(
@@ -121,207 +126,259 @@ def _elsewhere(past: Study, source: Path, output: Path, workers: int) -> Study:
 
 
 def home_of(patient: str, folder: Path) -> Path:
-    """A patient's folder in the output; no id starts with _, by which one of an output's own names is told from its file."""
-    return folder / (f"_{patient}" if patient.casefold() in OURS else patient)
+    """A patient's folder in the output; a leading _, which no id has, keeps it apart from the output's own files."""
+    return folder / (f"_{patient}" if patient.casefold() in RESERVED else patient)
 
 
 def _predicted(
-    run: Path,
-    past: Study,
+    run: TrainedRun,
     study: Study,
     patients: list[Patient],
-    given: new_scans.NewPatients,
+    new: NewPatients,
     real: Sequence[Patient],
     allowed: Allowed,
-    spent: dict[str, float],
+    seconds: dict[str, float],
     folder: Path,
     console: Console,
 ) -> Excluded:
-    """Write the folders and tables of prepared patients; gives those whose scans could not be read for the maps."""
-    inside = run_cohort.included(past, run)
-    splits = folds.load(run / files.FOLDS, inside)
-    homes = trained_run.network_folders(run, [len(split) for split in splits])
-    if not homes:
-        raise UsageError(f"{run}: no fold has {files.WEIGHTS}; new patients are predicted by the networks of a run")
-    met = _known(run, past, study, patients, homes.values(), console)
-    refused = [] if allowed.known else prediction_known.refused_patients(run, study, patients, met, console)
-    patients = without_excluded(patients, refused)
-    metrics, verdicts = predicted_endpoints.reported_verdicts(run)
-    like, said = _compared_and_asked(run, past, study, patients, inside, splits, spent, console)
-    facts = _facts(run, past, inside, splits, verdicts)
+    """Write the folders and tables of prepared patients; returns those whose scans could not be read for the maps."""
+    if not run.networks:
+        raise UsageError(f"{run.folder}: no fold has {files.WEIGHTS}; the networks of a run are needed to predict")
+    overlaps = trained_run.overlap(run, study, patients, console)
+    excluded = [] if allowed.known else trained_run.refused_patients(run, study, overlaps, console)
+    patients = without_excluded(patients, excluded)
+    metrics, verdicts = predicted_endpoints.reported_verdicts(run.folder)
+    with progress(console) as bar:
+        total = len(run.networks)
+        task = bar.add_task("compare", total=total, note="with the run's patients, once per run")
+        began = time.monotonic()
+        of_run = reference.reference_of_run(run, lambda: bar.update(task, advance=1))
+        bar.update(task, completed=total, note="")
+        compared = time.monotonic()
+        task = bar.add_task("predict", total=total, note="")
+        outputs = trained_run.fold_outputs(run, study, patients, lambda: bar.update(task, advance=1))
+        seconds |= {"reference": (compared - began) / len(patients), "networks": (time.monotonic() - compared) / len(patients)}
+    facts = _facts(run, verdicts)
     basis = Basis(
         facts=facts,
-        of_run=RunResults.of(metrics, predictions.load(run / files.PREDICTIONS), past.seed),
-        reference=like,
-        weights={place: home / files.WEIGHTS for place, home in homes.items()},
-        synthetic={one.id: SYNTHETIC.format(learned=facts.synthetic) for one in real},
+        of_run=RunResults.of(metrics, predictions.load(run.folder / files.PREDICTIONS), run.study.seed),
+        reference=of_run,
+        weights={place: home / files.WEIGHTS for place, home in run.networks.items()},
+        synthetic={patient.id: SYNTHETIC.format(learned=facts.synthetic) for patient in real},
         show_untrusted=allowed.untrusted,
-        home=given.home,
-        remarks=given.remarks,
-        seconds=spent,
-        versions=_versions(),
+        home=new.home,
+        remarks=new.remarks,
+        seconds=seconds,
+        versions={name: version(name) for name in ("mri-vit", "torch", "numpy", "SimpleITK", "nibabel")},
     )
-    written, excluded = _written(patients, study, said, met, basis, folder, console)
-    _write_tables(written, said, study, folder)
-    _tell(written, basis, folder, console)
-    return [*refused, *excluded]
-
-
-def _compared_and_asked(
-    run: Path,
-    past: Study,
-    study: Study,
-    patients: Sequence[Patient],
-    inside: Sequence[Patient],
-    splits: Sequence[Split],
-    spent: dict[str, float],
-    console: Console,
-) -> tuple[Reference | str, dict[str, list[FoldOutputs]]]:
-    """The run's reference, and what its networks say of each patient, under a bar; `spent` gets the seconds of each patient."""
-    counts = [len(split) for split in splits]
-    total = len(trained_run.network_folders(run, counts))
-    with progress(console) as bar:
-        task = bar.add_task("compare", total=total, note="with the run's patients, who are looked at once")
-        began = time.monotonic()
-        like = reference.reference_of_run(run, past, inside, splits, lambda: bar.update(task, advance=1))
-        bar.update(task, completed=total, note="")
-        looked = time.monotonic()
-        task = bar.add_task("predict", total=total, note="")
-        said = trained_run.fold_outputs(run, counts, study, patients, lambda: bar.update(task, advance=1))
-        spent |= {"reference": (looked - began) / len(patients), "networks": (time.monotonic() - looked) / len(patients)}
-    return like, said
-
-
-def _written(
-    patients: Sequence[Patient],
-    study: Study,
-    said: dict[str, list[FoldOutputs]],
-    met: dict[str, Known],
-    basis: Basis,
-    folder: Path,
-    console: Console,
-) -> tuple[dict[str, Prediction], Excluded]:
-    """Each patient's folder, written one after the other; and who could not be drawn, with file and reason."""
     written: dict[str, Prediction] = {}
-    excluded: Excluded = []
     with progress(console) as bar:
         task = bar.add_task("write", total=len(patients), note="")
-        for one in patients:
+        for patient in patients:
+            name = patient.id
             try:
-                written[one.id] = prediction_patient.write_patient(
-                    one, study, said[one.id], met[one.id], basis, home_of(one.id, folder)
+                written[name] = predicted_patient.write_patient(
+                    patient, study, outputs[name], overlaps[name], basis, home_of(name, folder)
                 )
-            except UnusablePatient as fault:
-                excluded.append({"patient": one.id, "file": printable(Path(fault.file).name), "reason": printable(fault.reason)})
-                say(bar.console, f"excluded {one.id}: {fault}", WARNING)
+            except UnusablePatient as error:
+                excluded.append({"patient": name, "file": printable(Path(error.file).name), "reason": printable(error.reason)})
+                say(bar.console, f"excluded {name}: {error}", WARNING)
             bar.update(task, advance=1)
-    return written, excluded
+    for table, name in zip(predicted_endpoints.tables(written, outputs), (files.PREDICTIONS, files.SURVIVAL), strict=True):
+        predictions.save(table, folder / name)
+    _print_cautions(written, basis, folder, console)
+    return excluded
 
 
-def _known(
-    run: Path, past: Study, study: Study, patients: Sequence[Patient], homes: Collection[Path], console: Console
-) -> dict[str, Known]:
-    """Of each patient whether the run knows them."""
-    own = {one.subject for one in cohort.read(run / files.COHORT, past.endpoints, channels=past.channels)}
-    exposed = prediction_known.exposed_labels(homes, own)
-    found = {one.id: prediction_known.overlap_of(one, study, run, own, exposed) for one in patients}
-    for name, one in found.items():
-        if one.twin or one.same_id or one.exposed:
-            say(console, f"{name}: {one.sentence}", WARNING)
-    return found
-
-
-def _facts(run: Path, past: Study, inside: Sequence[Patient], splits: Sequence[Split], verdicts: Source) -> RunFacts:
-    homes = trained_run.network_folders(run, [len(split) for split in splits])
-    weights = [files.seed_folder(home, seed) / files.WEIGHTS for home in homes.values() for seed in range(past.train.seeds)]
-    started, terms = _beginning(past)
+def _facts(run: TrainedRun, verdicts: Source) -> RunFacts:
+    study, home = run.study, run.folder
+    weights = [
+        files.seed_folder(fold, seed) / files.WEIGHTS for fold in run.networks.values() for seed in range(study.train.seeds)
+    ]
+    beginning, licence = beginning_and_licence(study)
     return RunFacts(
-        study=past.name,
-        patients=len({one.subject for one in inside}),
-        folds=len(splits[0]),
-        repeats=len(splits),
-        seeds=past.train.seeds,
-        folds_sha256=integrity.sha256(run / files.FOLDS),
-        predictions_sha256=integrity.sha256(run / files.PREDICTIONS),
+        study=study.name,
+        patients=len({patient.subject for patient in run.patients}),
+        folds=len(run.splits[0]),
+        repeats=len(run.splits),
+        seeds=study.train.seeds,
+        folds_sha256=integrity.sha256(home / files.FOLDS),
+        predictions_sha256=integrity.sha256(home / files.PREDICTIONS),
         verdicts=verdicts,
-        weights=tuple(Weights(file=file.relative_to(run).as_posix(), sha256=integrity.sha256(file)) for file in weights),
-        beginning=started,
-        licence=terms,
-        versions=read_json(run / files.ENVIRONMENT, ("versions",))["versions"],
-        synthetic=run_cohort.synthetic_clause(run) or None,
+        weights=tuple(Weights(file=file.relative_to(home).as_posix(), sha256=integrity.sha256(file)) for file in weights),
+        beginning=beginning,
+        licence=licence,
+        versions=read_json(home / files.ENVIRONMENT, ("versions",))["versions"],
+        synthetic=run_cohort.synthetic_clause(home) or None,
     )
 
 
-def _beginning(past: Study) -> tuple[str, str]:
-    """Where training started from, and under which licence the weights are: for others' weights the one that the study states."""
-    pretrained = PRETRAINED.format(method=past.pretrain.method) if past.pretrain.method != "none" else ""
-    if past.model.weights is None:
+def beginning_and_licence(study: Study) -> tuple[str, str]:
+    """Where training started from, and the licence of the weights: for external weights the one that the study states."""
+    pretrained = PRETRAINED.format(method=study.pretrain.method) if study.pretrain.method != "none" else ""
+    if study.model.weights is None:
         return pretrained or "trained in this study from random weights", OWN_LICENCE
-    name = past.model.weights.name
-    said = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
-    stated = stated_licence(past.model.weights_licence)
+    name = study.model.weights.name
+    beginning = f"started from the weights {name}" + (f", {pretrained}" if pretrained else ", then trained in this study")
+    stated = stated_licence(study.model.weights_licence)
     terms = STARTED.format(file=name, licence=licence_text(stated))
-    return said, "; ".join(filter(None, [terms, licence_caution(name, stated)]))
+    return beginning, "; ".join(filter(None, [terms, licence_caution(name, stated)]))
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("mri-vit", "torch", "numpy", "SimpleITK", "nibabel")}
-
-
-def _write_tables(written: dict[str, Prediction], said: dict[str, list[FoldOutputs]], study: Study, folder: Path) -> None:
-    """The tables of all patients; what is withheld has an empty score and the reason, what is shown on demand alone the doubt.
-
-    `outside` is whether the patient is unlike the run's, empty where that is not known; `trusted` whether nothing speaks against
-    the row; `synthetic` whether the run was trained on synthetic patients.
-    """
-    scores, survival = [], []
+def _print_cautions(written: Mapping[str, Prediction], basis: Basis, folder: Path, console: Console) -> None:
+    for sentence in dict.fromkeys(basis.synthetic.values()):
+        say(console, sentence, WARNING)
     for name, made in written.items():
-        for endpoint, one in made.endpoints.items():
-            shared = {"patient": name, "endpoint": endpoint}
-            ending = {
-                "models": predicted_endpoints.models(said[name], endpoint),
-                "withheld": one.withheld or "",
-                "untrusted": one.untrusted or "",
-                "outside": OUTSIDE[made.distribution.placement],
-                "trusted": _yes(is_trusted(made, endpoint)),
-                "synthetic": _yes(made.run.synthetic is not None),
-            }
-            called = one.value if isinstance(one.value, BinaryValue) else None
-            calibrated = called.probability.value if called and called.probability else np.nan
-            value = {
-                "score": one.value.score if one.value else np.nan,
-                "probability": calibrated,
-                "call": (one.value.side if one.value else None) or "",
-            }
-            scores.append({**shared, **value, **ending})
-            if one.kind == "survival":
-                alive = [at.survival for at in one.value.horizons] if one.value else [np.nan] * len(HORIZONS_DAYS)
-                survival += [
-                    {**shared, "horizon_days": days, "survival": value, **ending}
-                    for days, value in zip(HORIZONS_DAYS, alive, strict=True)
-                ]
-    about = ["models", "withheld", "untrusted", "outside", "trusted", "synthetic"]
-    columns = {"score": ["patient", "endpoint", "score", "probability", "call", *about]}
-    columns["survival"] = ["patient", "endpoint", "horizon_days", "survival", *about]
-    predictions.save(pd.DataFrame(survival, columns=pd.Index(columns["survival"])), folder / files.SURVIVAL)
-    predictions.save(pd.DataFrame(scores, columns=pd.Index(columns["score"])), folder / files.PREDICTIONS)
-
-
-def _yes(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _tell(written: dict[str, Prediction], basis: Basis, folder: Path, console: Console) -> None:
-    for said in dict.fromkeys(basis.synthetic.values()):
-        say(console, said, WARNING)
-    for name, made in written.items():
-        for endpoint, one in made.endpoints.items():
-            if one.withheld:
-                say(console, f"{name}: {endpoint} withheld: {one.withheld}")
-        if all(one.withheld for one in made.endpoints.values()):
-            say(
-                console, f"{name}: every endpoint is withheld; --show-untrusted shows what there is, marked as untrusted", WARNING
-            )
+        for endpoint, result in made.endpoints.items():
+            if result.withheld:
+                say(console, f"{name}: {endpoint} withheld: {result.withheld}")
+        if all(result.withheld for result in made.endpoints.values()):
+            say(console, f"{name}: all endpoints are withheld; --show-untrusted shows them, marked as unreliable", WARNING)
         if made.distribution.placement != "within":
             say(console, f"{name}: {made.distribution.sentence}", WARNING)
-    say(console, f"predictions: {folder / files.PREDICTIONS}, and a folder of each patient beside it")
+    say(console, f"predictions: {folder / files.PREDICTIONS}, and a folder per patient beside it")
+
+
+@dataclass(frozen=True)
+class NewPatients:
+    """The patients to predict, the folder that their files are named from, and remarks for the reader."""
+
+    patients: list[Patient]
+    home: Path
+    remarks: tuple[str, ...] = ()
+
+
+def read_new_patients(source: Path, study: Study, output: Path, say: Callable[[str], None]) -> NewPatients:
+    """The patients of a cohort table, or the one whose folder it is.
+
+    Parameters
+    ----------
+    source
+        A table (CSV, TSV); or a folder with one patient's scans, as NIfTI files named in any layout that can be imported, or as
+        DICOM series. Masks of the brain and the tumour may lie beside NIfTI files.
+    study
+        Of the run: its `channels` are looked for, and those that `prepare.needs` names must be there.
+    output
+        DICOM series are converted into its folder `scans`.
+    say
+        Prints a line for each refused series. These lines are personal data.
+
+    Raises
+    ------
+    UsageError
+        The table is wrong; or the scans of a folder cannot be identified, are of several patients, or a needed one is missing:
+        the message names what was found and what is missing.
+    """
+    if not source.is_dir():
+        return NewPatients(cohort.read(source, (), study.prepare.needs, study.channels), source.parent)
+    if output.resolve().is_relative_to(source.resolve()):
+        raise UsageError(f"output {output} lies inside the patient's folder {source}; choose a folder outside it")
+    patient, changed = safe_id(source.resolve().name)
+    niftis, _, images = files_below(source)
+    if not niftis and (other := next(filter(source_file.other_format, images), None)):
+        raise UsageError(f"{other}: {source_file.other_format(other)}")
+    if niftis:
+        home, (scans, unread) = source, _identified(source, niftis, study)
+    else:
+        home, scans = _converted(source, patient, output, say)
+        unread = []
+    if lacking := [channel for channel in study.prepare.needs if channel not in scans]:
+        names = ", ".join(f"{name} ({file.relative_to(home).as_posix()})" for name, file in scans.items()) or "no sequence"
+        others = f"; not identified: {_first_few(unread)}" if unread else ""
+        raise UsageError(f"{source}: found {names}{others}; need {', '.join(lacking)} as well, with names like {NAMES}")
+    remarks = [f"the patient is called {patient}, because the folder's own name cannot be an id"] if changed else []
+    if unread:
+        remarks.append(f"files not read: {_first_few(unread)}")
+    channels = {channel: scans.get(channel) for channel in study.channels}
+    found = Patient(patient, channels, {}, {}, brain_mask=scans.get("brain_mask"), tumour_mask=scans.get("tumour_mask"))
+    return NewPatients([found], home, tuple(remarks))
+
+
+def safe_id(name: str) -> tuple[str, bool]:
+    """A folder's name as a patient's id, and whether it was changed.
+
+    Characters that no id may have become a hyphen; a hash of the name then ends the id, so that two names get two ids.
+    """
+    if (safe := _hyphenated(name)) == name:
+        return name, False
+    return f"{safe[: 64 - HASH - 1]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:HASH]}", True
+
+
+def _hyphenated(name: str) -> str:
+    """The part of a folder's name that an id may have; several names can give the same."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:64].rstrip("-._")
+    if not cohort.is_patient_id(safe):
+        safe = f"patient-{safe}"[:64].rstrip("-._")  # nothing was left, or a device's name
+    return safe
+
+
+def _identified(source: Path, niftis: Sequence[Path], study: Study) -> tuple[dict[str, Path], list[str]]:
+    """Scans and masks by name, from the layout that identifies most sequences; and the files that were not read."""
+    scans: dict[str, Path] = {}
+    for root in (Path("/", _hyphenated(source.resolve().name)), Path("/")):  # layouts read the patient's id in the folder or file
+        real = {root / PurePosixPath(file.relative_to(source).as_posix()): file for file in niftis}
+        for layout in LAYOUTS.values():
+            if not layout.scans or layout.read_sequences:
+                continue
+            visits, left_out, _ = visits_among(layout, Path("/"), list(real))
+            if len({(visit.patient, visit.session) for visit in visits}) > 1:
+                names = sorted({" ".join(filter(None, (visit.patient, visit.session))) for visit in visits})
+                raise UsageError(
+                    f"{source}: scans of {len(names)} patients or visits ({_first_few(names)}); expected one: name one's folder,"
+                    " or make a table of all with `mri-vit import`"
+                )
+            if not visits and (several := [row.reason for row in left_out if row.reason.startswith("several files")]):
+                raise UsageError(f"{source}: {'; '.join(several)}")
+            by_name = _files(visits[0], real) if visits else {}
+            if sum(channel in by_name for channel in study.channels) > sum(channel in scans for channel in study.channels):
+                scans = by_name
+    scans |= {name: file for name, file in _by_ending(niftis, study).items() if name not in scans}
+    read = set(scans.values())
+    return scans, [file.relative_to(source).as_posix() for file in niftis if file not in read]
+
+
+def _files(visit: Visit, real: Mapping[Path, Path]) -> dict[str, Path]:
+    masks = {"brain_mask": visit.brain_mask, "tumour_mask": visit.tumour_mask}
+    return {name: real[path] for name, path in {**visit.scans, **masks}.items() if path}
+
+
+def _by_ending(niftis: Sequence[Path], study: Study) -> dict[str, Path]:
+    """Files whose name ends with a word for one of the study's sequences, where only one file does."""
+    wanted = {key(channel): channel for channel in study.channels} | {w: o for w, o in OURS.items() if o in study.channels}
+    candidates: dict[str, list[Path]] = {}
+    for file in niftis:
+        words = re.split(r"[^A-Za-z0-9]+", re.sub(r"(?i)\.nii(\.gz)?$", "", file.name))
+        if name := wanted.get(words[-1].lower()):
+            candidates.setdefault(name, []).append(file)
+    return {name: matching[0] for name, matching in candidates.items() if len(matching) == 1}
+
+
+def _converted(source: Path, patient: str, output: Path, say: Callable[[str], None]) -> tuple[Path, dict[str, Path]]:
+    """The folder and scans converted from DICOM to NIfTI; nothing that identifies the person is kept from the headers."""
+    importer = dicom.reader()
+    target = output.resolve() / CONVERTED / patient
+    with TemporaryDirectory(prefix="mri-vit-") as secret, complete(target, _refuse_foreign) as beside:
+        try:
+            imported = importer.read(source, beside / "dicom", Path(secret) / "key", say=say)
+        except UsageError as error:
+            if "holds no DICOM image" in str(error):
+                raise UsageError(f"{source}: neither a NIfTI file nor a DICOM image; expected names like {NAMES}") from None
+            raise
+        if len(imported.visits) != 1:
+            reasons = "; ".join(dict.fromkeys(row.reason for row in imported.left_out)) or "no series is one of the sequences"
+            what = f"{len(imported.visits)} patients or visits" if imported.visits else f"no usable scan ({reasons})"
+            raise UsageError(f"{source}: DICOM series of {what}; expected one patient's visit: name its folder")
+        scans = {name: file.relative_to(beside) for name, file in imported.visits[0].scans.items()}
+    return target, {name: target / file for name, file in scans.items()}
+
+
+def _refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is absent, or holds only converted scans."""
+    atomic.refuse_link(folder)
+    if foreign := [name for name in atomic.entries(folder) if name != "dicom"]:
+        raise UsageError(f"{folder} holds {foreign[0]}, which is no converted scan; it is left unchanged: choose another output")
+
+
+def _first_few(names: Sequence[str]) -> str:
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

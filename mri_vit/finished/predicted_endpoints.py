@@ -1,7 +1,7 @@
-"""Predicted endpoints: what networks say of a patient and what the run's report says of its models, in; what is shown, out.
+"""Predicted endpoints: a patient's network outputs and the run's results in; what is shown of each endpoint, and tables, out.
 
-A score becomes a probability by the run's out-of-fold scores and truths; an endpoint is withheld where the report found nothing.
-Letters: f folds' models, t horizons, r rows (a patient's visits and repeats), n patients, b resamples.
+A score becomes a probability by the run's out-of-fold scores and truths; an endpoint is withheld where the run's result is no
+better than chance. Letters: f folds' models, t horizons, r rows (a patient's visits and repeats), n patients, b resamples.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from scipy.special import expit
 
-from mri_vit.crossval.leakage import suspicion
+from mri_vit.crossval.loop import leak_level
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.finished.prediction_document import (
     Binary,
@@ -27,9 +27,11 @@ from mri_vit.finished.prediction_document import (
     Horizon,
     NetworkScore,
     OfRun,
+    Prediction,
     Spread,
     Survival,
     SurvivalValue,
+    is_trusted,
 )
 from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
@@ -41,28 +43,29 @@ from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Endpoint
 
 Side = Literal["positive", "negative"]
+Source = Literal["report", "computed"]
 UNLEARNED = "no network learned it: no fold had enough labels"
 EVEN = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
 LEAST_PATIENTS_FOR_A_LINE = (
     10  # of the rarer class: two coefficients at five events each (Vittinghoff & McCulloch 2007, doi:10.1093/aje/kwk052)
 )
 CALIBRATION_SENTENCE = (
-    "The share of the marker among patients of the run's cohort whom a fold's model, not trained on them, gave such a score: a"
-    " logistic line through {n} patients' out-of-fold scores, applied to each fold's model, mean of {f}. The interval is of the"
-    " line alone, by a bootstrap of patients; it holds where the marker is as frequent as there ({share:.0%})."
+    "The share of positive patients among the run's patients with such an out-of-fold score: a logistic line through the"
+    " out-of-fold scores of {n} patients, applied to each fold's model, mean of {f}. The interval covers the line only, by a"
+    " bootstrap of patients. It assumes that the marker is as frequent as in the run ({share:.0%})."
 )
-Source = Literal["report", "computed"]
 NO_RESULT = "the run has no result of its own model for it"
 SUSPICIOUS = (
-    "labels may leak through the design: a network trained on permuted labels looks as if it had found them, and no fresh"
-    " permutation has settled it"
+    "labels may leak through the study's design: a network trained on permuted labels seems to predict them, and no second"
+    " permutation has confirmed or refuted this"
 )
-CONFOUNDED = "it may be the site that the model tells: among patients of one site it is not better than chance"
+CONFOUNDED = "the model may recognise the site instead: within single sites it is no better than chance"
+OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
 
 
 @dataclass(frozen=True)
 class RunResults:
-    """What of a run an endpoint's prediction rests on: the verdicts, and its own model's out-of-fold rows."""
+    """The run's results that a prediction rests on: its metrics, and its own model's out-of-fold rows."""
 
     metrics: Metrics
     rows: pd.DataFrame  # of predictions.csv, the own model's
@@ -76,19 +79,16 @@ class RunResults:
         """The rows of one endpoint."""
         return self.rows.loc[self.rows.endpoint == name]
 
-    def reason(self, endpoint: Endpoint, said: Sequence[FoldOutputs]) -> str | None:
-        """Why nothing may be shown of an endpoint; None where something may."""
-        return reason_withheld(self.metrics, endpoint.name) if _with_head(said, endpoint.name) else UNLEARNED
-
 
 def of_endpoint(
-    endpoint: Endpoint, said: Sequence[FoldOutputs], run: RunResults, show_untrusted: bool, doubt: str | None = None
+    endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults, show_untrusted: bool, doubt: str | None = None
 ) -> Binary | Survival:
-    """What is shown of one endpoint; with `show_untrusted` also what the run did not tell from chance, and why.
+    """What is shown of one endpoint; `show_untrusted` shows also what the run predicts no better than chance, with the reason.
 
-    `doubt` says why nothing of the run holds for this patient; what is shown then is marked with it.
+    `doubt` says why nothing of the run holds for this patient; a value that is shown then carries it.
     """
-    reason = run.reason(endpoint, said)
+    own = _with_head(outputs, endpoint.name)
+    reason = reason_withheld(run.metrics, endpoint.name) if own else UNLEARNED
     shown = reason is None or (show_untrusted and reason != UNLEARNED)
     untrusted = "; ".join(filter(None, (doubt, reason))) or None
     about = {
@@ -96,59 +96,36 @@ def of_endpoint(
         "withheld": None if shown else reason,
         "untrusted": untrusted if shown else None,
     }
-    own = _with_head(said, endpoint.name)
     if endpoint.kind == "binary":
         return Binary(kind="binary", value=_binary(endpoint.name, own, run, untrusted) if shown else None, **about)
     return Survival(kind="survival", value=_survival(endpoint.name, own, run) if shown else None, **about)
 
 
-def score(said: Sequence[FoldOutputs], endpoint: str) -> float:
-    """The mean over folds of each fold's mean over its seeds, as `external.mean_of_folds` has it; NaN where nobody has a head."""
-    own = _with_head(said, endpoint)
-    return float(np.mean([one.score(endpoint) for one in own])) if own else math.nan
+def _with_head(outputs: Sequence[FoldOutputs], endpoint: str) -> list[FoldOutputs]:
+    return [fold for fold in outputs if endpoint in fold.scores[0]]
 
 
-def models(said: Sequence[FoldOutputs], endpoint: str) -> int:
-    """Folds whose model has a head for an endpoint."""
-    return len(_with_head(said, endpoint))
-
-
-def survival(said: Sequence[FoldOutputs], endpoint: str) -> Float[np.ndarray, " t"]:
-    """The mean survival at the horizons, likewise."""
-    return np.mean([np.mean([one[endpoint] for one in fold.survival], axis=0) for fold in _with_head(said, endpoint)], axis=0)
-
-
-def _with_head(said: Sequence[FoldOutputs], endpoint: str) -> list[FoldOutputs]:
-    return [one for one in said if endpoint in one.scores[0]]
-
-
-def _binary(name: str, said: Sequence[FoldOutputs], run: RunResults, untrusted: str | None) -> BinaryValue:
+def _binary(name: str, outputs: Sequence[FoldOutputs], run: RunResults, untrusted: str | None) -> BinaryValue:
     rows = run.of_endpoint(name)
-    each = np.array([one.score(name) for one in said])
-    calibrated, why = None, "what is not to be trusted is not calibrated"
+    scores = np.array([fold.score(name) for fold in outputs])
+    calibrated, reason = None, "unreliable scores are not calibrated"
     if untrusted is None:
-        calibrated, why = calibrated_probability(rows, each, np.random.default_rng(run.seed))
-    shared = _shared(name, said, rows)
+        calibrated, reason = calibrated_probability(rows, scores, np.random.default_rng(run.seed))
+    shared = _shared(name, outputs, rows)
     side, call = _called(calibrated, shared["score"], shared["threshold"])
-    return BinaryValue(side=side, call=call, probability=calibrated, uncalibrated=why, **shared)
+    return BinaryValue(side=side, call=call, probability=calibrated, uncalibrated=reason, **shared)
 
 
 def _called(calibrated: Calibrated | None, score: float, threshold: float) -> tuple[Side | None, str]:
-    """The one call of a marker, and what it rests on, in words.
+    """The one call of a marker, and its reason in words.
 
-    The threshold of the run was chosen for the networks' own scores, and a call by it could contradict the probability beside it.
+    The run's threshold was chosen for uncalibrated scores, so a call by it could contradict the probability beside it.
     """
     if calibrated:
         side = _side(calibrated.value, EVEN)
-        at = (
-            ""
-            if math.isnan(calibrated.threshold)
-            else f"; the threshold of the run's own scores lies at {per_cent(calibrated.threshold)}"
-        )
-        return (
-            side,
-            f"Called {side}: {per_cent(calibrated.value)} is {'at least' if side == 'positive' else 'less than'} 50 %{at}.",
-        )
+        compared = "at least" if side == "positive" else "less than"
+        own = "" if math.isnan(calibrated.threshold) else f"; the run's own threshold is {per_cent(calibrated.threshold)}"
+        return side, f"Called {side}: {per_cent(calibrated.value)} is {compared} 50 %{own}."
     if math.isnan(threshold):
         return None, f"Not called: score {score:.3f}, and the run has no threshold."
     side = _side(score, threshold)
@@ -156,7 +133,7 @@ def _called(calibrated: Calibrated | None, score: float, threshold: float) -> tu
 
 
 def network_side(fold: FoldOutputs, endpoint: str, value: BinaryValue) -> Side | None:
-    """What the first network of a fold would call by itself, on the scale on which the call was made."""
+    """The call of a fold's first network alone, on the scale of the patient's call."""
     score, calibrated = fold.scores[0][endpoint], value.probability
     if calibrated:
         return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array([score]))[0]), EVEN)
@@ -168,13 +145,13 @@ def _side(value: float, limit: float) -> Side:
 
 
 def per_cent(share: float) -> str:
-    """A probability in per cent; one just below one half does not read as 50 %."""
+    """A probability in per cent; one just below one half is not rounded to 50 %."""
     return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN else f"{100 * share:.0f} %"
 
 
-def _survival(name: str, said: Sequence[FoldOutputs], run: RunResults) -> SurvivalValue:
-    each = np.array([one[name] for fold in said for one in fold.survival])  # (networks, t)
-    means = survival(said, name)
+def _survival(name: str, outputs: Sequence[FoldOutputs], run: RunResults) -> SurvivalValue:
+    each = np.array([seed[name] for fold in outputs for seed in fold.survival])  # (networks, t)
+    means = np.mean([np.mean([seed[name] for seed in fold.survival], axis=0) for fold in outputs], axis=0)  # (t,)
     horizons = tuple(
         Horizon(
             days=days,
@@ -185,20 +162,20 @@ def _survival(name: str, said: Sequence[FoldOutputs], run: RunResults) -> Surviv
         )
         for t, days in enumerate(HORIZONS_DAYS)
     )
-    shared = _shared(name, said, run.of_endpoint(name))
+    shared = _shared(name, outputs, run.of_endpoint(name))
     side = None if math.isnan(shared["threshold"]) else "high risk" if shared["score"] >= shared["threshold"] else "low risk"
     return SurvivalValue(side=side, horizons=horizons, **shared)
 
 
-def _shared(name: str, said: Sequence[FoldOutputs], rows: pd.DataFrame) -> dict[str, Any]:
-    """What a marker and survival have in common."""
+def _shared(name: str, outputs: Sequence[FoldOutputs], rows: pd.DataFrame) -> dict[str, Any]:
+    """The fields that a marker and survival have in common; the score is the mean over folds of each fold's mean over seeds."""
     networks = tuple(
-        NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=one[name])
-        for fold in said
-        for seed, one in enumerate(fold.scores)
+        NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=scores[name])
+        for fold in outputs
+        for seed, scores in enumerate(fold.scores)
     )
-    each = np.array([one.score for one in networks])
-    mean = score(said, name)
+    each = np.array([network.score for network in networks])
+    mean = float(np.mean([fold.score(name) for fold in outputs]))
     others = rows.groupby("patient").score.mean().to_numpy(float)
     below = (others < mean).mean() + (others == mean).mean() / 2 if len(others) else math.nan
     return {
@@ -213,10 +190,10 @@ def _shared(name: str, said: Sequence[FoldOutputs], rows: pd.DataFrame) -> dict[
 
 
 def _note(networks: int, repeats: int) -> str:
-    own = "by the one fold that had not seen them" if repeats == 1 else f"by the {repeats} folds that had not seen them"
+    own = "the fold that did not train on them" if repeats == 1 else f"the {repeats} folds that did not train on them"
     return (
-        f"Among the scores of the run's patients, each {own}. The patient's own is a mean over all {networks} networks,"
-        " which varies less: it lies nearer to the middle than theirs would."
+        f"Compared with the run's patients, each scored by {own}. This patient's score is a mean over all {networks} networks,"
+        " which varies less and so tends to lie nearer the middle."
     )
 
 
@@ -260,19 +237,22 @@ def calibrated_probability(
             f"{positive} of {n} patients with a known label are positive; {LEAST_PATIENTS_FOR_A_LINE} of either kind are needed",
         )
     if score.min() < 0 or score.max() > 1:
-        return None, "the scores are no probabilities"
+        return None, "the scores are not probabilities"
     slope, intercept = calibration_line(truth, score)
     if math.isnan(slope):
-        return None, "the out-of-fold scores separate the two classes without an error, through which no line can be laid"
+        return None, "the out-of-fold scores separate the two classes perfectly, so no line can be fitted"
     drawn = counts(np.zeros(n), generator, RESAMPLES)[:, patient]  # (b, r)
     slopes, intercepts = drawn_lines(truth, score, drawn, (slope, intercept))
     if np.isnan(slopes).mean() > (1 - CONFIDENCE) / 2:  # a quantile may lie among them
-        return None, "in too many resamples the out-of-fold scores separate the two classes, so that the line has no interval"
+        return (
+            None,
+            "in too many resamples the out-of-fold scores separate the two classes perfectly, so the line has no interval",
+        )
     if float(percentile_interval(slopes)[0]) <= 0:
-        return None, "the slope of the line through the out-of-fold scores cannot be told from 0"
+        return None, "the line through the out-of-fold scores has no slope significantly above 0"
     at, each = log_odds(scores), on_line(slope, intercept, scores)  # (f,)
     low, high = percentile_interval(expit(intercepts[:, None] + slopes[:, None] * at).mean(axis=1))
-    said = CALIBRATION_SENTENCE.format(n=n, f="one" if len(scores) == 1 else f"the {len(scores)}", share=positive / n)
+    sentence = CALIBRATION_SENTENCE.format(n=n, f="one" if len(scores) == 1 else f"the {len(scores)}", share=positive / n)
     return (
         Calibrated(
             value=float(each.mean()),
@@ -285,20 +265,20 @@ def calibrated_probability(
             intercept=intercept,
             n=n,
             positive=positive,
-            sentence=said,
+            sentence=sentence,
         ),
         None,
     )
 
 
 def reported_verdicts(run: Path) -> tuple[Metrics, Source]:
-    """What the report says of a finished run, from its `metrics.json` where that is of this run, else computed (seconds).
+    """A finished run's metrics, from its report's `metrics.json` where that is valid, else computed (seconds).
 
-    It is of this run where it is whole, names the run's folds and is not older than the out-of-fold predictions. The run's
-    tables are taken to be those that were written (`intact.refuse_changed`).
+    The file is valid where it is complete, names the run's folds and is not older than the out-of-fold predictions. Assumes that
+    the run's tables are unchanged (`integrity.refuse_changed_run`).
     """
-    if found := _reported(run):
-        return found, "report"
+    if metrics := _reported(run):
+        return metrics, "report"
     from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
     from mri_vit.report.reading.run import read_run
 
@@ -310,10 +290,10 @@ def _reported(run: Path) -> Metrics | None:
     try:
         if file.stat().st_mtime_ns < table.stat().st_mtime_ns:
             return None
-        found = Metrics.model_validate_json(file.read_bytes())
+        metrics = Metrics.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):  # none, another version's, or damaged
         return None
-    return found if found.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
+    return metrics if metrics.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
 
 
 def result_of_run(metrics: Metrics, endpoint: str) -> OfRun | None:
@@ -333,7 +313,7 @@ def result_of_run(metrics: Metrics, endpoint: str) -> OfRun | None:
 
 
 def reason_withheld(metrics: Metrics, endpoint: str) -> str | None:
-    """Why a prediction of an endpoint is withheld; None where the run told it from chance and nothing speaks against that."""
+    """Why a prediction of an endpoint is withheld; None where the run predicts it better than chance and nothing casts doubt."""
     result = _own(metrics, endpoint)
     if result is None:
         return NO_RESULT
@@ -341,7 +321,9 @@ def reason_withheld(metrics: Metrics, endpoint: str) -> str | None:
         return f"the run's result is: {result.verdict}"
     if result.too_good:
         return f"the run's result is {result.too_good}"
-    if endpoint in _suspicious({name: one.models for name, one in metrics.endpoints.items()}):
+    permuted = {name: of.models[SHUFFLED] for name, of in metrics.endpoints.items() if SHUFFLED in of.models}
+    tested_again = RESHUFFLED in metrics.endpoints[endpoint].models
+    if endpoint in permuted and not tested_again and permuted[endpoint].chance_test.p <= leak_level(len(permuted)):
         return SUSPICIOUS
     if result.within_sites and result.within_sites.confounded:
         return CONFOUNDED
@@ -352,8 +334,46 @@ def _own(metrics: Metrics, endpoint: str) -> Result | None:
     return metrics.endpoints[endpoint].models.get(VIT) if endpoint in metrics.endpoints else None
 
 
-def _suspicious(endpoints: Mapping[str, Mapping[str, Result]]) -> set[str]:
-    """The endpoints that a network of permuted labels seems to have found, while no second permutation says whether it did."""
-    shuffled = {name: models[SHUFFLED] for name, models in endpoints.items() if SHUFFLED in models}
-    limit = suspicion(len(shuffled))
-    return {name for name, one in shuffled.items() if one.chance_test.p <= limit and RESHUFFLED not in endpoints[name]}
+def tables(written: Mapping[str, Prediction], outputs: Mapping[str, Sequence[FoldOutputs]]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores and survival of all patients; a withheld endpoint has an empty score and the reason.
+
+    `models` is the number of folds whose model has a head for the endpoint; `untrusted` why a value shown on request is
+    unreliable; `outside` whether the patient is unlike the run's, empty where that is not known; `trusted` whether nothing casts
+    doubt on the row; `synthetic` whether the run was trained on synthetic patients.
+    """
+    scores: list[dict[str, Any]] = []
+    survival: list[dict[str, Any]] = []
+    for name, made in written.items():
+        for endpoint, result in made.endpoints.items():
+            head, value = {"patient": name, "endpoint": endpoint}, result.value
+            about = {
+                "models": len(_with_head(outputs[name], endpoint)),
+                "withheld": result.withheld or "",
+                "untrusted": result.untrusted or "",
+                "outside": OUTSIDE[made.distribution.placement],
+                "trusted": str(is_trusted(made, endpoint)).lower(),
+                "synthetic": str(made.run.synthetic is not None).lower(),
+            }
+            probability = value.probability if isinstance(value, BinaryValue) else None
+            scores.append(
+                {
+                    **head,
+                    "score": value.score if value else math.nan,
+                    "probability": probability.value if probability else math.nan,
+                    "call": (value.side if value else None) or "",
+                    **about,
+                }
+            )
+            if result.kind == "survival":
+                alive = [at.survival for at in result.value.horizons] if result.value else [math.nan] * len(HORIZONS_DAYS)
+                survival += [
+                    {**head, "horizon_days": days, "survival": share, **about}
+                    for days, share in zip(HORIZONS_DAYS, alive, strict=True)
+                ]
+    about = ["models", "withheld", "untrusted", "outside", "trusted", "synthetic"]
+    columns = [["score", "probability", "call"], ["horizon_days", "survival"]]
+    made_scores, made_survival = (
+        pd.DataFrame(rows, columns=pd.Index(["patient", "endpoint", *own, *about]))
+        for rows, own in zip((scores, survival), columns, strict=True)
+    )
+    return made_scores, made_survival

@@ -1,4 +1,4 @@
-"""Predicted patient: one prepared patient's folder, with prediction, maps, pictures and page, complete or not there at all."""
+"""Predicted patient: one prepared patient's folder, with prediction, maps, pictures and page, complete or absent."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from mri_vit import style
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
+from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import UNIT
+from mri_vit.explain.outputs import map_files
 from mri_vit.explain.outputs.overlays import OPACITY, SCALE
-from mri_vit.explain.outputs.records import RESEARCH
-from mri_vit.finished import predicted_endpoints, predicted_maps, prediction_document
-from mri_vit.finished import reference as distribution
-from mri_vit.finished import reference as figures
+from mri_vit.explain.outputs.records import RESEARCH, MapRecord, NetworkId, parse
+from mri_vit.finished import predicted_endpoints, prediction_document, reference
 from mri_vit.finished.predicted_endpoints import RunResults, on_line
 from mri_vit.finished.prediction_document import (
     Binary,
     BinaryValue,
+    Distribution,
     Known,
+    Maps,
     Prediction,
     Preparation,
     QcFinding,
@@ -38,23 +41,31 @@ from mri_vit.finished.prediction_document import (
 )
 from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, Place
+from mri_vit.model import network
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.qc.check import findings_of
-from mri_vit.report.pages import patient_drawings, patient_pages
+from mri_vit.report import verdicts
+from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Step
+from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
-from mri_vit.run.integrity import as_written
+from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings import recipe
-from mri_vit.settings.schema import Study
+from mri_vit.settings.recipe import VIT
+from mri_vit.settings.schema import NO_BLOCK, Study
 
-UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and need not hold for this one"
+UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and may not hold for this one"
 NOTICE = f"{RESEARCH} No decision about a patient may rest on it."
 VOLUMES = "scans.js"
 MASKS = {"brain_mask": "a mask of the brain", "tumour_mask": "a mask of the tumour"}
-FIGURES_SHOWN = 6  # of those by which a patient is compared with the run's; the others are folded
+MEASURES_SHOWN = 6  # of the comparison with the run's patients; the others are folded
+NO_ENDPOINT = "all endpoints are withheld, and a map of an unreliable prediction is unreliable too"
+NO_HEAD = "the network chosen for maps has not learned any endpoint that is shown"
+NOT_VIT = "maps need a Vision Transformer; the run's network is {}"
+Endpoints = Mapping[str, Binary | Survival]  # by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,46 +76,54 @@ class Basis:
     of_run: RunResults
     reference: Reference | str
     weights: Mapping[Place, Path]  # of each fold's first network
-    synthetic: Mapping[str, str]  # by patient who is real where the run's patients are not, why nothing of the run holds
+    synthetic: Mapping[str, str]  # by real patient of a run of synthetic ones, why nothing of the run holds
     show_untrusted: bool
     home: Path  # from which files are named
     remarks: tuple[str, ...]
-    seconds: Mapping[str, float]  # of the stages that were for all patients, for each of them
+    seconds: Mapping[str, float]  # per patient, of the stages that were for all patients
     versions: Mapping[str, str]
 
 
 def write_patient(
-    patient: Patient, study: Study, said: Sequence[FoldOutputs], known: Known, basis: Basis, folder: Path
+    patient: Patient, study: Study, outputs: Sequence[FoldOutputs], known: Known, basis: Basis, folder: Path
 ) -> Prediction:
-    """Write a prepared patient's `folder`, whole or not at all: `index.html`, `prediction.json`, `maps`, the QC picture.
+    """Write a prepared patient's `folder`, complete or not at all: `index.html`, `prediction.json`, `maps`, the QC picture.
 
-    `said` is what the run's networks say. Raises UnusablePatient where a scan or the tumour mask can no longer be read,
-    UsageError where something else lies at `folder`.
+    Raises UnusablePatient where a scan or the tumour mask can no longer be read, UsageError where something else lies at
+    `folder`.
     """
     began = time.monotonic()
     refuse_foreign(folder)
     prepared = study.prepared / patient.id
-    record, own_figures = load_record(prepared), figures.figures_of(prepared)
-    like = distribution.distribution_of(own_figures, {(one.repeat, one.fold): one.features for one in said}, basis.reference)
+    record, measures = load_record(prepared), reference.figures_of(prepared)
+    features = {(fold.repeat, fold.fold): fold.features for fold in outputs}
+    distribution = reference.distribution_of(measures, features, basis.reference)
     compared = time.monotonic()
     doubt = basis.synthetic.get(patient.id)
-    told = {
-        endpoint.name: predicted_endpoints.of_endpoint(endpoint, said, basis.of_run, basis.show_untrusted, doubt)
+    endpoints = {
+        endpoint.name: predicted_endpoints.of_endpoint(endpoint, outputs, basis.of_run, basis.show_untrusted, doubt)
         for endpoint in study.endpoints
     }
-    shown = [name for name, one in told.items() if one.value is not None]
-    no_maps = predicted_maps.why_none(study, shown)
+    no_maps = why_no_maps(study, [name for name, endpoint in endpoints.items() if endpoint.value is not None])
     with complete(folder, refuse_foreign) as beside:
-        of_network, explained = None, predicted_maps.chosen(said, told)
+        maps, explained = None, explained_fold(outputs, endpoints)
         if no_maps is None:
-            at, scored = (explained.repeat, explained.fold), basis.of_run.metrics.map_scores
-            of_network = predicted_maps.write_maps(patient, study, basis.weights[at], at, told, scored, beside)
-        if of_network is None:
-            no_maps = no_maps or predicted_maps.NO_HEAD
+            place = (explained.repeat, explained.fold)
+            scored = basis.of_run.metrics.map_scores
+            maps = _write_maps(patient, study, basis.weights[place], place, endpoints, scored, beside)
+            no_maps = NO_HEAD if maps is None else None
         shutil.copyfile(prepared / files.QC, beside / files.QC)
         with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
-            preparation = _preparation(patient, study, record, int(own_figures.value[figures.TOKENS] or 0), basis.home)
+            preparation = _preparation(patient, study, record, int(measures.value[reference.TOKENS] or 0), basis.home)
         seconds = {**basis.seconds, "distribution": compared - began, "maps": time.monotonic() - compared}
+        remarks = [*_remarks(patient, known, distribution, preparation, endpoints, basis)]
+        called = _called(endpoints)
+        remarks += [
+            f"the maps of {name} come from one network, which by itself calls it"
+            f" {'negative' if called[name].side == 'positive' else 'positive'}; the average of all"
+            f" networks calls it {called[name].side}"
+            for name in (opposed(explained, endpoints) if maps else ())
+        ]
         made = Prediction(
             schema=prediction_document.SCHEMA,
             notice=NOTICE,
@@ -113,12 +132,11 @@ def write_patient(
             run=basis.facts,
             preparation=preparation,
             known=known,
-            distribution=like,
-            endpoints=told,
-            maps=of_network,
+            distribution=distribution,
+            endpoints=endpoints,
+            maps=maps,
             no_maps=no_maps,
-            remarks=tuple(_remarks(patient, known, like, preparation, told, basis))
-            + (tuple(_opposed(explained, told)) if of_network else ()),
+            remarks=tuple(remarks),
             seconds={name: round(value, 2) for name, value in (seconds | {"total": sum(seconds.values())}).items()},
             versions=dict(basis.versions),
         )
@@ -128,29 +146,31 @@ def write_patient(
 
 
 def forget(folder: Path) -> None:
-    """Delete an earlier prediction of a patient who is excluded now. Raises UsageError where something else lies there."""
+    """Delete the earlier prediction of a patient who is now excluded. Raises UsageError where something else lies there."""
     refuse_foreign(folder)
     if folder.exists():
         shutil.rmtree(folder)
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raise UsageError unless `folder` is nothing, or a patient's prediction of ours."""
+    """Raise UsageError unless `folder` is absent, or a patient's prediction of ours."""
     atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a patient's prediction, or nothing")
     if atomic.entries(folder) and not {"schema", "patient", "endpoints"} <= set(
         integrity.read_json_or_empty(folder / prediction_document.FILE)
     ):
-        raise UsageError(f"{folder} holds no prediction of ours; it is left alone: choose another output, or delete it first")
+        raise UsageError(
+            f"{folder} holds no prediction of mri-vit; it is left unchanged: choose another output, or delete it first"
+        )
 
 
 def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], tokens: int, home: Path) -> Preparation:
     steps = tuple(Step.model_validate(step) for step in record["steps"])
-    given: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
+    inputs: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
     read = tuple(
-        ReadFile(holds=name, file=_named(file, home), sha256=record["inputs"].get(name, {}).get("sha256"))
-        for name, file in given.items()
+        ReadFile(holds=name, file=os.path.relpath(file, home.resolve()), sha256=record["inputs"].get(name, {}).get("sha256"))
+        for name, file in inputs.items()
         if file
     )
     return Preparation(
@@ -163,73 +183,142 @@ def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], toke
         steps=steps,
         warnings=tuple(record["warnings"]),
         findings=tuple(
-            QcFinding(reason=one.reason, scan=one.scan, figure=one.figure, sentence=one.words)
-            for one in findings_of(patient.id, record, study.qc)
+            QcFinding(reason=finding.reason, scan=finding.scan, figure=finding.figure, sentence=finding.words)
+            for finding in findings_of(patient.id, record, study.qc)
         ),
         picture=files.QC,
     )
 
 
-def _named(file: Path, home: Path) -> str:
-    return os.path.relpath(file, home.resolve())
-
-
 def _remarks(
-    patient: Patient,
-    known: Known,
-    like: prediction_document.Distribution,
-    preparation: Preparation,
-    told: Mapping[str, Binary | Survival],
-    basis: Basis,
+    patient: Patient, known: Known, distribution: Distribution, preparation: Preparation, endpoints: Endpoints, basis: Basis
 ) -> Iterator[str]:
-    """What a reader must know before any number, the gravest first."""
+    """What a reader must know before any number, the most serious first."""
     if patient.id in basis.synthetic:
         yield basis.synthetic[patient.id]
     elif basis.facts.synthetic:
         yield f"the run was trained on synthetic patients ({basis.facts.synthetic}), and this patient is synthetic too"
     if known.twin or known.same_id or known.exposed:
         yield known.sentence
-    if like.placement != "within":
-        yield like.sentence
-    if like.placement == "outside":
+    if distribution.placement != "within":
+        yield distribution.sentence
+    if distribution.placement == "outside":
         yield UNLIKE
-    yield from (
-        f"{name} is shown on demand alone, and not to be trusted: {one.untrusted}" for name, one in told.items() if one.untrusted
-    )
-    yield from (f"checked by the run's limits: {finding.sentence}" for finding in preparation.findings)
+    for name, endpoint in endpoints.items():
+        if endpoint.untrusted:
+            yield f"{name} is shown only on request and is unreliable: {endpoint.untrusted}"
+    yield from (f"outside the run's quality limits: {finding.sentence}" for finding in preparation.findings)
     yield from (f"{channel}: no scan; left empty" for channel in preparation.missing)
     yield from basis.remarks
 
 
-def _opposed(explained: FoldOutputs, told: Mapping[str, Binary | Survival]) -> Iterator[str]:
-    """Markers that the network whose maps are shown would by itself call otherwise."""
-    for name in predicted_maps.opposed(explained, told):
-        value = told[name].value
-        assert isinstance(value, BinaryValue)
-        yield (
-            f"the maps of {name} show what speaks for {value.side}, as all networks together call it; the network that they are"
-            " of would by itself call it otherwise"
+def why_no_maps(study: Study, shown: Collection[str]) -> str | None:
+    """Why a patient gets no maps; None where maps are made."""
+    if not study.model.attends:
+        return NO_BLOCK if study.model.architecture == "vit" else NOT_VIT.format(study.model.architecture)
+    return None if shown else NO_ENDPOINT
+
+
+def explained_fold(outputs: Sequence[FoldOutputs], endpoints: Endpoints) -> FoldOutputs:
+    """The fold whose first network agrees with most calls of all networks together; of equals the first."""
+    return max(outputs, key=lambda fold: len(_called(endpoints)) - len(opposed(fold, endpoints)))
+
+
+def opposed(fold: FoldOutputs, endpoints: Endpoints) -> list[str]:
+    """The markers that a fold's first network alone would call otherwise than all networks together."""
+    return [
+        name
+        for name, value in _called(endpoints).items()
+        if name in fold.scores[0] and predicted_endpoints.network_side(fold, name, value) != value.side
+    ]
+
+
+def _called(endpoints: Endpoints) -> dict[str, BinaryValue]:
+    """The markers that are shown and called."""
+    return {
+        name: endpoint.value
+        for name, endpoint in endpoints.items()
+        if isinstance(endpoint.value, BinaryValue) and endpoint.value.side
+    }
+
+
+def _write_maps(
+    patient: Patient,
+    study: Study,
+    weights: Path,
+    place: Place,
+    endpoints: Endpoints,
+    scored: MapEvaluation | None,
+    folder: Path,
+) -> Maps | None:
+    """Write one network's maps of the shown endpoints into `folder`/maps; None where the network has none of their heads.
+
+    A marker's maps explain the call, whatever this network alone would call. Heads of withheld endpoints are removed first, so
+    that no map, title or share reveals them. `scored` is the run's evaluation of its maps.
+    """
+    shown = [name for name, endpoint in endpoints.items() if endpoint.value is not None]
+    whole = network.load(weights).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    net = network.with_heads(whole, shown)
+    if not net.heads:
+        return None
+    signs = {name: 1 if value.side == "positive" else -1 for name, value in _called(endpoints).items()}
+    computed = patient_maps.of_patient(patient, net, study, signs)
+    map_files.write_maps(computed, study, folder / files.MAPS, NetworkId(VIT, *place))
+    file = folder / files.MAPS / files.MAP
+    with as_written(file):
+        record = parse(MapRecord, read_json(file))
+    maps = []
+    for entry in record.maps:
+        judged = tuple(row for row in verdicts.map_verdicts(entry.method, entry.endpoint, scored) if row.endpoint in shown)
+        maps.append(
+            ShownMap(
+                method=entry.method,
+                endpoint=entry.endpoint,
+                title=entry.title,
+                explains=entry.explains,
+                meaning=entry.note,
+                source=entry.source,
+                unit=entry.unit,
+                files={space: f"{files.MAPS}/{name}" for space, name in entry.files.items()},
+                overlay=f"{files.MAPS}/{entry.overlay}",
+                minimum=entry.minimum,
+                peak=entry.peak,
+                peak_mm=(entry.peak_mm[0], entry.peak_mm[1], entry.peak_mm[2]),
+                cls_share=entry.cls_share,  # type: ignore[arg-type]  # None is read as undefined
+                by_scan=entry.by_scan,
+                kind=judged[0].kind if judged else "undefined",
+                verdicts=judged,
+            )
         )
+    return Maps(
+        repeat=record.repeat,
+        fold=record.fold,
+        brain=f"{files.MAPS}/{record.brain}" if record.brain else None,
+        mask=f"{files.MAPS}/{record.mask}",
+        tumour=record.tumour,
+        evidence_by_scan=record.score_by_scan,
+        maps=tuple(sorted(maps, key=lambda shown: verdicts.MAP_ORDER.index(shown.kind))),
+    )
 
 
 def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path | None, folder: Path) -> None:
-    """Write `index.html`, the volumes that it shows and `viewer/` into a patient's folder, which may then be handed on alone.
+    """Write `index.html`, its volumes and `viewer/` into a patient's folder, which can then be passed on by itself.
 
     Parameters
     ----------
     made
-        The document, whose maps and picture lie in `folder` already.
+        The document; its maps and picture are in `folder` already.
     run
-        Whose out-of-fold scores stand beside the patient's, of the endpoints that are shown alone.
+        Its out-of-fold scores are drawn beside the patient's, for shown endpoints only.
     prepared, tumour
         The prepared patient, and the tumour's mask in the reference's space if there is one.
     """
     maps = made.maps.maps if made.maps else ()
-    facts = {"brain": made.maps and made.maps.brain, "maps": [one.model_dump(mode="json") for one in maps]}
-    found = Map(made.patient, folder, facts)
-    reference = made.preparation.reference
-    can_draw = patient_drawings.drawable(found, reference)
-    drawn = patient_drawings.viewer_volumes(prepared, found if can_draw else None, tumour, facts["maps"], reference)
+    facts = {"brain": made.maps and made.maps.brain, "maps": [shown.model_dump(mode="json") for shown in maps]}
+    patient_map = Map(made.patient, folder, facts)
+    channel = made.preparation.reference
+    drawable = page_pictures.drawable(patient_map, channel)
+    drawn = page_pictures.viewer_volumes(prepared, patient_map if drawable else None, tumour, facts["maps"], channel)
     write_bytes(f"window.patientVolumes = {json.dumps(drawn)};\n".encode(), folder / VOLUMES)
     patient_pages.write_viewer(folder / "viewer")
     templates = style.templates("mri_vit.report.pages")
@@ -248,12 +337,12 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         name=made.patient,
         volumes=VOLUMES,
         qc=files.QC,
-        given=[MASKS.get(one.holds) or recipe.title(one.holds) for one in made.preparation.read],
+        given=[MASKS.get(file.holds) or recipe.title(file.holds) for file in made.preparation.read],
         strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
-        strip_width=patient_drawings.STRIP_WIDTH,
-        curve_size=(patient_drawings.CURVE_WIDTH, patient_drawings.CURVE_HEIGHT),
-        figures_shown=FIGURES_SHOWN,
+        strip_width=page_pictures.STRIP_WIDTH,
+        curve_size=(page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
+        figures_shown=MEASURES_SHOWN,
         maps=[_of_map(one, made) for one in maps],
         unit=UNIT,
         scale=SCALE,
@@ -262,26 +351,26 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     write_bytes(text.encode(), folder / files.PAGE)
 
 
-def _strip(run: RunResults, name: str, one: Binary | Survival) -> patient_drawings.ScoreStrip:
-    """On the scale on which the call is made, so that the patient lies on its side of the dashed line."""
+def _strip(run: RunResults, name: str, one: Binary | Survival) -> page_pictures.ScoreStrip:
+    """On the scale of the call, so that the patient lies on the called side of the dashed line."""
     assert one.value is not None
     rows = run.of_endpoint(name)
     if isinstance(one, Binary) and one.value.probability:
         line = one.value.probability
         rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
-        return patient_drawings.score_strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
-    return patient_drawings.score_strip(rows, one.kind, one.value.score, one.value.threshold)
+        return page_pictures.score_strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
+    return page_pictures.score_strip(rows, one.kind, one.value.score, one.value.threshold)
 
 
-def _curve(run: RunResults, name: str, one: Survival) -> patient_drawings.SurvivalCurve:
+def _curve(run: RunResults, name: str, one: Survival) -> page_pictures.SurvivalCurve:
     assert one.value is not None
     known = run.of_endpoint(name).dropna(subset=["time_days", "event"]).drop_duplicates("patient")
-    of_all = patient_drawings.cohort_curve(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
-    return patient_drawings.survival_curve([(at.days, at.survival) for at in one.value.horizons], of_all)
+    of_all = page_pictures.cohort_curve(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
+    return page_pictures.survival_curve([(at.days, at.survival) for at in one.value.horizons], of_all)
 
 
 def _of_map(one: ShownMap, made: Prediction) -> dict[str, object]:
-    """What the page says of a map."""
+    """The page's text and picture of a map."""
     assert made.maps is not None
     head = notation.title(one.endpoint) if one.endpoint else "Every endpoint"
     network = {"model": "the run's Vision Transformer", "repeat": made.maps.repeat, "fold": made.maps.fold}

@@ -1,7 +1,7 @@
-"""Reference: whether a new patient is like a run's own, in figures of their scans and in what each network reads.
+"""Reference: whether a new patient resembles a run's own, in measures of their scans and in the networks' features.
 
-The reference is made once, out of fold. It is kept in the run's folder with the hash of what it rests on, and made anew where
-that has changed. Letters: n patients, m patients (the run's and last the new one), d width of what the heads read, f figures.
+The reference is made once, out of fold. It is kept in the run's folder with a hash of its inputs, and made again where these
+have changed. Letters: n patients, m patients (the run's, then the new one), d width of what the heads read, f measures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,13 +20,11 @@ import safetensors
 import safetensors.numpy
 from jaxtyping import Float
 
-from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data.cohort import Patient, first_visits, without_labels
 from mri_vit.errors import MriVitError
 from mri_vit.finished import prediction_document
 from mri_vit.finished.prediction_document import Distribution
-from mri_vit.finished.trained_run import Place, network_folders
+from mri_vit.finished.trained_run import Place, TrainedRun
 from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
@@ -35,25 +32,23 @@ from mri_vit.run import files, integrity
 from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings.recipe import title
-from mri_vit.settings.schema import Study
 
 FILE = "reference.safetensors"  # in the run's folder
-SCHEMA = "mri-vit reference 2"  # a higher number makes it anew
-DEVIATION_EPS = 1e-6  # of a feature's standard deviation: one that never varies says nothing
-Step = Callable[[], None]
+SCHEMA = "mri-vit reference 2"  # a higher number makes it again
+DEVIATION_EPS = 1e-6  # of a feature's standard deviation: a constant feature carries no information
 Side = Literal["both", "high"]  # on which a value is far out
-ALPHA = 0.05  # of patients like the run's that may be flagged, over all figures together
-LEAST_PATIENTS = math.ceil(1 / ALPHA) - 1  # with fewer of the run, the patient furthest out is one in less than 1 / ALPHA
-KEPT = 0.9  # of patients keep within what a distance is measured in: so far out, tails begin, and nine in ten are steady
-KNOWN = 0.5  # of the run's patients who must have a figure for it to be compared
-SPREAD_EPS = 1e-3  # of a ratio, and of a histogram's distance, before a logarithm is taken
-SAID = 2  # figures that the sentence names, the furthest first; all are in the list
+ALPHA = 0.05  # of patients like the run's that may be flagged, over all measures together
+LEAST_PATIENTS = math.ceil(1 / ALPHA) - 1  # with fewer, even the furthest patient has a rank above ALPHA
+KEPT = 0.9  # quantile that scales distances: further out it is unsteady
+KNOWN = 0.5  # of the run's patients who must have a measure for it to be compared
+SPREAD_EPS = 1e-3  # least ratio, or histogram distance, whose logarithm is taken
+NAMED = 2  # measures that the sentence names, the furthest first; all are in the list
 RANGE = (2.5, 97.5)  # percentiles of the run's patients that are shown
 
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Where a fold's training patients lie in what its network reads; `middle` is its test patients' median log distance."""
+    """A fold's training patients in its network's features; `middle` is its test patients' median log distance."""
 
     mean: Float[np.ndarray, " d"]
     precision: Float[np.ndarray, "d d"]
@@ -75,61 +70,55 @@ class Reference:
     clouds: dict[Place, Cloud]
 
 
-def reference_of_run(run: Path, past: Study, patients: Sequence[Patient], splits: Sequence[Split], step: Step) -> Reference | str:
-    """The reference of a run, read or made, or why there is none: its prepared patients are gone, or are others.
+def reference_of_run(run: TrainedRun, step: Callable[[], None]) -> Reference | str:
+    """The reference of a run, read or made, or why there is none: its prepared patients are gone, or have changed.
 
-    `past` are the run's settings, `patients` and `splits` those of its folds; `step` is called after each fold that is looked at.
+    `step` is called after each fold whose network has read its patients.
     """
-    rests_on = _rests_on(run, [len(split) for split in splits])
-    if found := _read(run / FILE, rests_on):
-        return found
-    first = first_visits(patients)
+    depends_on = _depends_on(run)
+    if stored := _read(run.folder / FILE, depends_on):
+        return stored
+    first = first_visits(run.patients)
     try:
-        prepared.refuse_changed_patients(past, patients, run)
-    except MriVitError as fault:
-        return str(fault)
-    if any(prepared.load_record(past.prepared / patient.id).get("schema") != prepared.SCHEMA for patient in first):
+        prepared.refuse_changed_patients(run.study, run.patients, run.folder)
+    except MriVitError as error:
+        return str(error)
+    if any(load_record(run.study.prepared / patient.id).get("schema") != prepared.SCHEMA for patient in first):
         return (
-            f"{run}: its patients were prepared with an earlier version, which measured their figures otherwise; train anew to"
+            f"{run.folder}: its patients were prepared with an earlier version, which measured them differently; train again to"
             " compare new patients with them"
         )
-    made = _made(run, past, patients, first, splits, step)
-    with suppress(OSError):  # a run that may only be read: it is made again the next time
-        _write(made, rests_on, run / FILE)
+    made = _made(run, first, step)
+    with suppress(OSError):  # a read-only run: the reference is made again the next time
+        _write(made, depends_on, run.folder / FILE)
     return made
 
 
-def _rests_on(run: Path, counts: Sequence[int]) -> str:
+def _depends_on(run: TrainedRun) -> str:
     """Hash of the folds, the prepared patients and the weights."""
-    there = [run / files.FOLDS, run / files.PREPARED, *(home / files.WEIGHTS for home in network_folders(run, counts).values())]
-    known = {file.relative_to(run).as_posix(): integrity.sha256(file) for file in there if file.is_file()}
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+    weights = [home / files.WEIGHTS for home in run.networks.values()]
+    present = [file for file in (run.folder / files.FOLDS, run.folder / files.PREPARED, *weights) if file.is_file()]
+    hashes = {file.relative_to(run.folder).as_posix(): integrity.sha256(file) for file in present}
+    return hashlib.sha256(json.dumps(hashes, sort_keys=True).encode()).hexdigest()
 
 
-def _made(
-    run: Path, past: Study, patients: Sequence[Patient], first: Sequence[Patient], splits: Sequence[Split], step: Step
-) -> Reference:
-    place_of = {patient.id: place for place, patient in enumerate(first)}
-    far: list[list[float]] = [[] for _ in first]
-    clouds = {}
-    for (repeat, fold), home in network_folders(run, [len(split) for split in splits]).items():
-        train, _, test = parts(patients, splits[repeat][fold], past, fold_seed(past, repeat, fold))
-        neural = Neural.fitted(past, home)
-        represent = partial(_represent, neural)
-        cloud = _cloud(represent(first_visits(train)))
-        tested = [patient for patient in test if patient.id in place_of]
-        distances = cloud.log_distance(represent(tested))
-        middle = float(np.median(distances))
-        clouds[repeat, fold] = Cloud(cloud.mean, cloud.precision, middle)
-        for patient, distance in zip(tested, (distances - middle).tolist(), strict=True):
-            far[place_of[patient.id]].append(distance)
+def _made(run: TrainedRun, first: Sequence[Patient], step: Callable[[], None]) -> Reference:
+    distances: dict[str, list[float]] = {patient.id: [] for patient in first}
+    networks, clouds = run.networks, {}
+    for place, train, _, test in run.fold_patients():
+        if place not in networks:
+            continue
+        neural = Neural.fitted(run.study, networks[place])
+        cloud = _cloud(neural.represent([without_labels(patient) for patient in first_visits(train)]))
+        tested = [patient for patient in test if patient.id in distances]
+        away = cloud.log_distance(neural.represent([without_labels(patient) for patient in tested]))
+        middle = float(np.median(away))
+        clouds[place] = Cloud(cloud.mean, cloud.precision, middle)
+        for patient, distance in zip(tested, (away - middle).tolist(), strict=True):
+            distances[patient.id].append(distance)
         step()
-    found = [figures_of(past.prepared / patient.id) for patient in first]
-    return Reference(found, np.array([np.mean(one) if one else np.nan for one in far]), clouds)
-
-
-def _represent(neural: Neural, patients: Sequence[Patient]) -> Float[np.ndarray, "n d"]:
-    return neural.represent([without_labels(patient) for patient in patients])
+    measured = [figures_of(run.study.prepared / patient.id) for patient in first]
+    return Reference(measured, np.array([np.mean(of) if of else np.nan for of in distances.values()]), clouds)
 
 
 def _cloud(features: Float[np.ndarray, "n d"]) -> Cloud:
@@ -146,23 +135,23 @@ def _cloud(features: Float[np.ndarray, "n d"]) -> Cloud:
     return Cloud(features.mean(axis=0).astype(float), fitted.precision_ / np.outer(deviation, deviation))
 
 
-def _write(made: Reference, rests_on: str, file: Path) -> None:
+def _write(made: Reference, depends_on: str, file: Path) -> None:
     tensors: dict[str, np.ndarray] = {"distance": made.distance}
     for (repeat, fold), cloud in made.clouds.items():
         tensors |= {f"{repeat} {fold} {name}": np.asarray(value) for name, value in asdict(cloud).items()}
-    people = [[[[*name, value] for name, value in one.value.items()], one.quantiles] for one in made.patients]
+    people = [[[[*name, value] for name, value in patient.value.items()], patient.quantiles] for patient in made.patients]
     with replacing(file) as beside:
-        header = {"schema": SCHEMA, "rests_on": rests_on, "patients": json.dumps(people)}
-        safetensors.numpy.save_file({name: np.ascontiguousarray(one) for name, one in tensors.items()}, beside, header)
+        header = {"schema": SCHEMA, "rests_on": depends_on, "patients": json.dumps(people)}
+        safetensors.numpy.save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, beside, header)
         sort_header(beside)
 
 
-def _read(file: Path, rests_on: str) -> Reference | None:
-    """What was made before from the same; None where there is nothing, or something else."""
+def _read(file: Path, depends_on: str) -> Reference | None:
+    """The stored reference; None where there is none, or its inputs have changed."""
     try:
         with safetensors.safe_open(str(file), "np") as opened:
             header: dict[str, Any] = opened.metadata() or {}
-            if (header.get("schema"), header.get("rests_on")) != (SCHEMA, rests_on):
+            if (header.get("schema"), header.get("rests_on")) != (SCHEMA, depends_on):
                 return None
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
             people = json.loads(header["patients"])
@@ -173,12 +162,12 @@ def _read(file: Path, rests_on: str) -> Reference | None:
         (r, f): Cloud(tensors[f"{r} {f} mean"], tensors[f"{r} {f} precision"], tensors[f"{r} {f} middle"].item())
         for r, f in places
     }
-    found = [Figures({Name(figure, scan): value for figure, scan, value in one}, quantiles) for one, quantiles in people]
-    return Reference(found, tensors["distance"], clouds)
+    measured = [Figures({Name(figure, scan): value for figure, scan, value in values}, quantiles) for values, quantiles in people]
+    return Reference(measured, tensors["distance"], clouds)
 
 
 class Name(NamedTuple):
-    """Which figure, and of which scan; "" of the whole patient."""
+    """Which measure, and of which scan; "" for the whole patient."""
 
     figure: str
     scan: str
@@ -186,43 +175,37 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Kind:
-    """What a figure is called, its unit, and on which scale and side distances from the middle are taken."""
+    """A measure's title and unit, and the scale and side on which its distance from the median is taken."""
 
     title: str
     unit: str = ""
-    is_ratio: bool = False  # distances are those of its logarithm: half is as far as twice
+    is_ratio: bool = False  # distances are taken of its logarithm: half is as far as twice
     side: Side = "both"
 
 
 TOKENS = Name("tokens", "")
-
-
 HISTOGRAM, FEATURES = "histogram", "features"  # the two that are distances from the run's patients themselves
-
-
 WHOLE = {
     "brain_ml": Kind("brain volume", "ml", is_ratio=True),
-    "tokens": Kind("number of places with brain", is_ratio=True),
-    "squeezed": Kind("least scale of the MNI152 brain to the greatest"),
-    "coverage": Kind("least share that is there of a part of the MNI152 brain"),
-    "mni_metric": Kind("likeness to the MNI152 brain, mutual information"),
-    "fluid_contrast": Kind("asymmetry of T2 less FLAIR deep in the brain", "SD"),
-    "enhancement": Kind("asymmetry of T1ce less T1 deep in the brain", "SD"),
-    FEATURES: Kind("distance of what the networks read", "times the run's median", is_ratio=True, side="high"),
+    "tokens": Kind("number of grid positions with brain", is_ratio=True),
+    "squeezed": Kind("smallest scale of the MNI152 brain relative to the largest"),
+    "coverage": Kind("smallest share of a part of the MNI152 brain that is covered"),
+    "mni_metric": Kind("similarity to the MNI152 brain, mutual information"),
+    "fluid_contrast": Kind("asymmetry of T2 minus FLAIR deep in the brain", "SD"),
+    "enhancement": Kind("asymmetry of T1ce minus T1 deep in the brain", "SD"),
+    FEATURES: Kind("distance of the networks' features", "times the run's median", is_ratio=True, side="high"),
 }
-
-
 OF_SCAN = {
     HISTOGRAM: Kind("distance of the histogram from the run's median histogram", "SD", is_ratio=True, side="high"),
-    "contrast": Kind("standard deviation of the brain to its mean", is_ratio=True),
-    "signal_to_noise": Kind("signal over noise", is_ratio=True),
-    "likeness": Kind("likeness to the reference"),
+    "contrast": Kind("standard deviation of the brain relative to its mean", is_ratio=True),
+    "signal_to_noise": Kind("signal-to-noise ratio", is_ratio=True),
+    "likeness": Kind("similarity to the reference"),
 }
 
 
 @dataclass(frozen=True)
 class Figures:
-    """One patient's figures; None is not known. `quantiles` are those of each scan in its brain, of which histograms are made."""
+    """One patient's measures, None where unknown, and each scan's `quantiles` inside the brain, which stand for its histogram."""
 
     value: dict[Name, float | None]
     quantiles: dict[str, list[float]]
@@ -233,12 +216,12 @@ def figure_kind(name: Name) -> Kind:
 
 
 def figure_words(name: Name) -> str:
-    """A figure's name for a reader."""
+    """A measure's title for a reader."""
     return f"{figure_kind(name).title} of {title(name.scan)}" if name.scan else figure_kind(name).title
 
 
 def figures_of(folder: Path) -> Figures:
-    """The figures of a prepared patient, but for what networks read. Raises IntegrityError where the record is damaged."""
+    """The measures of a prepared patient, without features. Raises IntegrityError where the record is damaged."""
     record = load_record(folder)
     with as_written(folder / files.PATIENT, PREPARE_AGAIN):
         with safetensors.safe_open(str(folder / files.TOKENS), "np") as file:  # its header alone: the rest has megabytes
@@ -249,54 +232,54 @@ def figures_of(folder: Path) -> Figures:
 def _of_record(record: Mapping[str, Any], count: int) -> Figures:
     steps = {step["step"]: step for step in record["steps"]}
     quality = record["quality"]
-    found: dict[Name, float | None] = {
+    measured: dict[Name, float | None] = {
         Name("brain_ml", ""): record["brain_ml"],
         TOKENS: float(count),
         Name("squeezed", ""): quality["squeezed"],
-        Name("coverage", ""): min((one for one in quality["coverage"].values() if one is not None), default=None),
+        Name("coverage", ""): min((share for share in quality["coverage"].values() if share is not None), default=None),
         Name("mni_metric", ""): steps["to_mni"].get("metric"),
         Name("fluid_contrast", ""): quality["fluid_contrast"],
         Name("enhancement", ""): quality["enhancement"],
     }
     for scan, own in quality["scans"].items():
-        found[Name("signal_to_noise", scan)] = own["signal_to_noise"]
-        found[Name("likeness", scan)] = own.get("likeness")
+        measured[Name("signal_to_noise", scan)] = own["signal_to_noise"]
+        measured[Name("likeness", scan)] = own.get("likeness")
         scale = steps["intensity"]["scans"].get(scan, {})
-        found[Name("contrast", scan)] = scale["deviation"] / scale["mean"] if scale.get("mean", 0) > 0 else None
-    known = {name: None if value is None or not math.isfinite(value) else float(value) for name, value in found.items()}
+        measured[Name("contrast", scan)] = scale["deviation"] / scale["mean"] if scale.get("mean", 0) > 0 else None
+    known = {name: None if value is None or not math.isfinite(value) else float(value) for name, value in measured.items()}
     return Figures(known, {scan: own["quantiles"] for scan, own in quality["scans"].items()})
 
 
 def distribution_of(
     new: Figures, features: dict[tuple[int, int], Float[np.ndarray, " d"]], known: Reference | str
 ) -> Distribution:
-    """Whether a patient is like those of a run, over all figures together.
+    """Whether a patient resembles those of a run, over all measures together.
 
-    Definition: each figure's distance from its median is divided by the distance that nine in ten patients keep; a patient's
-    place is the largest of these. The patient is outside where at most 5 % of all patients, this one among them, lie as far out.
+    Definition: each measure's distance from its median is divided by the 90th percentile of the patients' distances; a patient
+    is as far out as the largest of these, and outside where at most 5 % of all patients, this one included, are as far out.
     Assumption: a patient of the run's population and the run's own are exchangeable. Medians, histograms and distances are taken
-    over all of them with the new one, so that the rank is uniform then, and at most 5 % are flagged over all figures together,
-    however many there are (full conformal prediction: Vovk, Gammerman & Shafer 2005, doi:10.1007/b106715). What networks read is
-    the exception: the run's patients were left out by one fold's network each, the new one by all, whose median counts. It
+    over all of them with the new one, so that the rank is uniform then, and at most 5 % are flagged over all measures together,
+    however many there are (full conformal prediction: Vovk, Gammerman & Shafer 2005, doi:10.1007/b106715). Features are
+    the exception: each of the run's patients was left out by one fold's network, the new one by all, whose median is used. It
     varies less, which makes the test more cautious.
 
     Parameters
     ----------
-    new : the patient's figures.
-    features : float [d] by repeat and fold, what each fold's network reads of the patient.
+    new : the patient's measures.
+    features : float [d] by repeat and fold, the patient's features by each fold's network.
     known : the run's reference, or why there is none.
     """
     if isinstance(known, str) or len(known.patients) < LEAST_PATIENTS:
-        why = known if isinstance(known, str) else f"the run has {len(known.patients)} patients; {LEAST_PATIENTS} are needed"
+        reason = known if isinstance(known, str) else f"the run has {len(known.patients)} patients; {LEAST_PATIENTS} are needed"
         return Distribution(
             placement="not known",
-            reason=why,
+            reason=reason,
             patients=0,
             p=math.nan,
             alpha=ALPHA,
             limit=math.nan,
             figures=(),
-            sentence=f"Whether the patient is like those whom the run was trained on is not known: {why}.",
+            sentence=f"It is not known whether the patient resembles the run's patients: {reason}.",
         )
     names, values = distribution_table(new, features, known)
     beyond = distances(names, values)
@@ -305,13 +288,13 @@ def distribution_of(
     limit = limit_of(furthest[:-1])
     order = np.argsort(-np.nan_to_num(beyond[-1], nan=-math.inf))
     shown = tuple(_figure(names[f], values[:, f], float(beyond[-1, f]), limit) for f in order if np.isfinite(beyond[-1, f]))
-    out = [one for one in shown if one.is_outside]
-    among = f"compared with {len(known.patients)} patients of the run in {len(shown)} figures"
-    more = f"; and {len(out) - SAID} more" if len(out) > SAID else ""
-    said = (
-        f"Outside of what the run was trained on ({among}): {'; '.join(one.sentence for one in out[:SAID])}{more}."
+    out = [measure for measure in shown if measure.is_outside]
+    compared = f"{len(shown)} measures, {len(known.patients)} patients"
+    more = f"; and {len(out) - NAMED} more" if len(out) > NAMED else ""
+    sentence = (
+        f"This patient differs from the run's patients ({compared}): {'; '.join(row.sentence for row in out[:NAMED])}{more}."
         if out
-        else f"Within what the run was trained on ({among})."
+        else f"This patient is similar to the run's patients ({compared})."
     )
     return Distribution(
         placement="outside" if out else "within",
@@ -321,34 +304,34 @@ def distribution_of(
         alpha=ALPHA,
         limit=limit,
         figures=shown,
-        sentence=said,
+        sentence=sentence,
     )
 
 
 def distribution_table(
     new: Figures, features: dict[tuple[int, int], Float[np.ndarray, " d"]], known: Reference
 ) -> tuple[list[Name], Float[np.ndarray, "m f"]]:
-    """The figures that can be compared, of all patients, the new one last; NaN is not known. Ratios are as they are."""
-    everybody = [*known.patients, new]
-    names = list(dict.fromkeys(name for one in everybody for name in one.value))
-    columns = {name: np.array([one.value.get(name) for one in everybody], float) for name in names}
-    for scan in dict.fromkeys(scan for one in everybody for scan in one.quantiles):
-        columns[Name(HISTOGRAM, scan)] = _apart([one.quantiles.get(scan) for one in everybody])
+    """The measures that can be compared, of all patients, the new one last; NaN where unknown. Ratios are not yet logarithms."""
+    patients = [*known.patients, new]
+    names = list(dict.fromkeys(name for patient in patients for name in patient.value))
+    columns = {name: np.array([patient.value.get(name) for patient in patients], float) for name in names}
+    for scan in dict.fromkeys(scan for patient in patients for scan in patient.quantiles):
+        columns[Name(HISTOGRAM, scan)] = _histogram_distance([patient.quantiles.get(scan) for patient in patients])
     read = [known.clouds[place].log_distance(own[None])[0] for place, own in features.items() if place in known.clouds]
     columns[Name(FEATURES, "")] = np.exp([*known.distance, np.median(read) if read else math.nan])
-    kept = {name: one for name, one in columns.items() if np.isfinite(one[:-1]).mean() >= KNOWN}
+    kept = {name: column for name, column in columns.items() if np.isfinite(column[:-1]).mean() >= KNOWN}
     return list(kept), np.stack(list(kept.values()), axis=1)
 
 
-def _apart(quantiles: Sequence[list[float] | None]) -> Float[np.ndarray, " m"]:
+def _histogram_distance(quantiles: Sequence[list[float] | None]) -> Float[np.ndarray, " m"]:
     """Each histogram's distance (Wasserstein's) from the median histogram; NaN where there is none."""
-    width = max(len(one) for one in quantiles if one)
-    rows = np.array([one or [math.nan] * width for one in quantiles])
+    width = max(len(row) for row in quantiles if row)
+    rows = np.array([row or [math.nan] * width for row in quantiles])
     return np.abs(rows - np.nanmedian(rows, axis=0)).mean(axis=1)
 
 
 def distances(names: Sequence[Name], values: Float[np.ndarray, "m f"]) -> Float[np.ndarray, "m f"]:
-    """How far each patient lies from the median in each figure, by what nine in ten keep; NaN where nothing can be told."""
+    """Each patient's distance from the median in each measure, in units of its 90th percentile; NaN where it is undefined."""
     scaled = values.copy()
     ratios = [index for index, name in enumerate(names) if figure_kind(name).is_ratio]
     scaled[:, ratios] = np.log(np.maximum(values[:, ratios], SPREAD_EPS))
@@ -360,8 +343,8 @@ def distances(names: Sequence[Name], values: Float[np.ndarray, "m f"]) -> Float[
 
 
 def limit_of(furthest: Float[np.ndarray, " n"]) -> float:
-    """How far a new patient's furthest figure must lie out to be flagged: beyond this one of the run's patients."""
-    allowed = int(ALPHA * (len(furthest) + 1))  # patients, the new one among them, who may lie as far out
+    """The distance beyond which a new patient's furthest measure is flagged: that of one of the run's patients."""
+    allowed = int(ALPHA * (len(furthest) + 1))  # patients, the new one included, who may be as far out
     return float(np.sort(furthest)[-allowed])
 
 
@@ -369,11 +352,8 @@ def _figure(name: Name, values: Float[np.ndarray, " m"], beyond: float, limit: f
     value, others = float(values[-1]), values[:-1]
     low, high = (float(end) for end in np.nanpercentile(others, RANGE))
     unit = figure_kind(name).unit
-    found = f"{_short(value)} {unit}".strip()
-    said = f"{figure_words(name)} is {found}; 95 % of the run's patients have {_short(low)} to {_short(high)}"
-    outside = beyond > limit
-    if outside:
-        said += f": {beyond:.1f} times as far from their median as nine in ten of them, and {limit:.1f} is the limit"
+    measured = f"{_short(value)} {unit}".strip()
+    sentence = f"{figure_words(name)} is {measured}; in 95 % of the run's patients it is {_short(low)} to {_short(high)}"
     return prediction_document.Figure(
         name=name.figure,
         scan=name.scan,
@@ -384,8 +364,8 @@ def _figure(name: Name, values: Float[np.ndarray, " m"], beyond: float, limit: f
         low=low,
         high=high,
         beyond=beyond,
-        is_outside=outside,
-        sentence=said,
+        is_outside=beyond > limit,
+        sentence=sentence,
     )
 
 

@@ -1,95 +1,138 @@
-"""A finished run: its settings, its folds' networks, and what these give for prepared patients, with nothing fitted anew.
+"""A trained run: its settings, folds and networks, what these predict for prepared patients, and whether it knows a patient.
 
+Nothing is fitted anew. Patients are compared by the voxels of their scans; an equal id alone is a warning.
 Letters: t horizons (`predictions.HORIZONS_DAYS`), d width of what the heads read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from rich.console import Console
 
-from mri_vit.crossval.loop import Tables, stacked
+from mri_vit.crossval import folds
+from mri_vit.crossval.comparators import comparator_folder, networks
+from mri_vit.crossval.folds import Split
+from mri_vit.crossval.loop import Tables, fold_seed, parts, stacked
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import UsageError
+from mri_vit.finished.prediction_document import Known
+from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.predictors.network import Neural
+from mri_vit.prepare.patient import Excluded
+from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files, folder
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.run.screen import progress
+from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 
-OLDER = "the run was made by an older version, which cannot be evaluated"
-Told = Callable[[int, int], None]  # called with the number of folds whose model has predicted, and of all
 Place = tuple[int, int]  # repeat and fold, counted from 0
+NOT_OUT_OF_FOLD = "most networks were trained on this patient, so the scores are not out-of-fold and look better than they are"
 
 
-def finished(run: Path) -> Study:
-    """The settings of a run whose training has ended. Raises UsageError where it has not."""
+@dataclass(frozen=True, eq=False)
+class TrainedRun:
+    """A run whose training has ended; `open_run` gives one."""
+
+    folder: Path
+    study: Study
+
+    @cached_property
+    def patients(self) -> list[Patient]:
+        """The patients of its folds."""
+        return run_cohort.included(self.study, self.folder)
+
+    @cached_property
+    def subjects(self) -> set[str]:
+        """Everyone in its cohort table, excluded patients among them."""
+        table = cohort.read(self.folder / files.COHORT, self.study.endpoints, channels=self.study.channels)
+        return {patient.subject for patient in table}
+
+    @cached_property
+    def splits(self) -> list[Split]:
+        """Its folds by repeat."""
+        return folds.load(self.folder / files.FOLDS, self.patients)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Each fold's place, read without the patients."""
+        with as_written(self.folder / files.FOLDS):
+            repeats = read_json(self.folder / files.FOLDS)["repeats"]
+            return [(repeat, fold) for repeat, split in enumerate(repeats) for fold in range(len(split["folds"]))]
+
+    @property
+    def networks(self) -> dict[Place, Path]:
+        """The folder of each fold of the study's own model that has weights."""
+        homes = {place: files.fold_folder(self.folder, *place) for place in self.places}
+        return {place: home for place, home in homes.items() if (home / files.WEIGHTS).is_file()}
+
+    def fold_patients(self) -> Iterator[tuple[Place, list[Patient], list[Patient], list[Patient]]]:
+        """Each fold's place with its training, tuning and test patients."""
+        for repeat, split in enumerate(self.splits):
+            for fold, ids in enumerate(split):
+                yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study, repeat, fold))
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """Remarks on its models. Raises UsageError where it recorded none."""
+        return read_json(self._record(files.NOTES))
+
+    @cached_property
+    def scans(self) -> dict[str, str]:
+        """The patient of each scan by the hash of its voxels. Raises UsageError where it recorded none."""
+        file = self._record(files.VOXELS)
+        hashes = read_json(file)
+        with as_written(file):
+            return {sha256: patient for patient, scans in hashes.items() for sha256 in scans}
+
+    def twin(self, prepared: Path) -> str | None:
+        """The run's patient who has a scan with the same voxels as a prepared patient."""
+        return next((self.scans[sha256] for sha256 in voxels(prepared) if sha256 in self.scans), None)
+
+    def _record(self, name: str) -> Path:
+        file = self.folder / name
+        if not file.exists():
+            raise UsageError(f"{file}: no such file; the run was made by an older version of mri-vit; train it again")
+        return file
+
+
+def open_run(run: Path) -> TrainedRun:
+    """The run in a folder. Raises UsageError where its training has not ended."""
     if not (run / files.PREDICTIONS).exists() or not (run / files.FOLDS).exists():
         raise UsageError(f"{run}: no {files.PREDICTIONS} and {files.FOLDS}; a run whose training has ended has both")
-    return folder.run_settings(run)
+    return TrainedRun(run, folder.run_settings(run))
 
 
-def on_others(past: Study, workers: int, **changed: Any) -> Study:
-    """The run's settings for other patients, whom its reviewer has not seen."""
-    own = {"prepare": past.prepare.model_copy(update={"workers": workers}), "qc": past.qc.model_copy(update={"decisions": None})}
-    return past.model_copy(update={**changed, **own})
-
-
-def places(run: Path) -> list[tuple[int, int]]:
-    """Repeat and fold, counted from 0, of each fold of the run."""
-    with as_written(run / files.FOLDS):
-        repeats = read_json(run / files.FOLDS)["repeats"]
-        return [(repeat, fold) for repeat, split in enumerate(repeats) for fold in range(len(split["folds"]))]
-
-
-def notes_of(run: Path) -> dict[str, str]:
-    """What the run says that its models rest on. Raises UsageError where it says nothing."""
-    return read_json(required_file(run / files.NOTES))
-
-
-def required_file(file: Path) -> Path:
-    """The same record of a run. Raises UsageError where there is none."""
-    if not file.exists():
-        raise UsageError(f"{file}: no such file; {OLDER}")
-    return file
-
-
-def with_bar(run: Path, study: Study, patients: Sequence[Patient], console: Console, title: str = "predict") -> Tables:
-    """As `mean_of_folds`, with a bar."""
-    with progress(console) as bar:
-        task = bar.add_task(title, note="")
-        return mean_of_folds(run, study, patients, lambda done, of: bar.update(task, completed=done, total=of))
-
-
-def mean_of_folds(run: Path, study: Study, patients: Sequence[Patient], report: Told) -> Tables:
+def mean_of_folds(home: Path, study: Study, patients: Sequence[Patient], report: Callable[[int, int], None]) -> Tables:
     """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds.
 
-    `run` holds the folds of a network, one of which is in memory at a time.
+    `home` holds the folds of a network, one of which is in memory at a time; `report` gets the number of folds done, and of all.
     """
     predicted = []
-    homes = sorted(file.parent for file in run.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
-    for done, home in enumerate(homes, 1):
-        predicted.append(Neural.fitted(study, home).predict([without_labels(p) for p in patients]))
+    homes = sorted(file.parent for file in home.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
+    for done, fold in enumerate(homes, 1):
+        predicted.append(Neural.fitted(study, fold).predict([without_labels(patient) for patient in patients]))
         report(done, len(homes))
     return averaged(predicted)
 
 
-def averaged(parts: Iterable[Tables]) -> Tables:
-    """The mean of several models' tables, with the number of models of each mean, since not every fold has a head for all."""
-    scores, survivals = zip(*parts, strict=True)
+def averaged(tables: Iterable[Tables]) -> Tables:
+    """The mean of several models' tables, and the number of models in each mean: a fold may lack the head of an endpoint."""
     means = []
-    for tables, value, keys in (
-        (scores, "score", ["patient", "endpoint"]),
-        (survivals, "survival", ["patient", "endpoint", "horizon_days"]),
+    for parts_of, value, keys in zip(
+        zip(*tables, strict=True),
+        ("score", "survival"),
+        (["patient", "endpoint"], ["patient", "endpoint", "horizon_days"]),
+        strict=True,
     ):
-        grouped = stacked(tables).groupby(keys, sort=False)[value].agg(["mean", "size"])
+        grouped = stacked(parts_of).groupby(keys, sort=False)[value].agg(["mean", "size"])
         grouped.columns = [value, "models"]
         means.append(grouped.reset_index())
     return means[0], means[1]
@@ -97,7 +140,7 @@ def averaged(parts: Iterable[Tables]) -> Tables:
 
 @dataclass(frozen=True, eq=False)
 class FoldOutputs:
-    """What the networks of one fold say of one patient; of several seeds, `features` are the first's."""
+    """Outputs of one fold's networks for one patient; with several seeds, `features` are the first's."""
 
     repeat: int
     fold: int
@@ -107,39 +150,94 @@ class FoldOutputs:
 
     def score(self, endpoint: str) -> float:
         """The fold's score: the mean over its seeds."""
-        return float(np.mean([one[endpoint] for one in self.scores]))
-
-
-def network_folders(run: Path, folds: Sequence[int]) -> dict[Place, Path]:
-    """The folder of each fold with weights; `folds` are the numbers of folds by repeat."""
-    found = {(r, f): files.fold_folder(run, r, f) for r, count in enumerate(folds) for f in range(count)}
-    return {place: home for place, home in found.items() if (home / files.WEIGHTS).is_file()}
+        return float(np.mean([scores[endpoint] for scores in self.scores]))
 
 
 def fold_outputs(
-    run: Path, folds: Sequence[int], study: Study, patients: Sequence[Patient], step: Callable[[], None]
+    run: TrainedRun, study: Study, patients: Sequence[Patient], step: Callable[[], None]
 ) -> dict[str, list[FoldOutputs]]:
-    """By patient what each fold's networks say, one fold after the other, so that one fold's weights are held at a time.
+    """By patient the outputs of each fold's networks, one fold in memory at a time.
 
     `study` is the run's, with the folder in which `patients` are prepared; no label is read. `step` is called after each fold.
     """
-    asked = [without_labels(patient) for patient in patients]
-    found: dict[str, list[FoldOutputs]] = {patient.id: [] for patient in patients}
-    for (repeat, fold), home in network_folders(run, folds).items():
+    unlabelled = [without_labels(patient) for patient in patients]
+    outputs: dict[str, list[FoldOutputs]] = {patient.id: [] for patient in patients}
+    for (repeat, fold), home in run.networks.items():
         neural = Neural.fitted(study, home)
-        tables = neural.predict_each(asked)
-        features = neural.represent(asked)
+        tables = neural.predict_each(unlabelled)
+        features = neural.represent(unlabelled)
         for index, patient in enumerate(patients):
             scores = tuple(
                 dict(zip(own.endpoint, own.score.astype(float), strict=True))
                 for own in (score[score.patient == patient.id] for score, _ in tables)
             )
             survival = tuple(_survival(table, patient) for _, table in tables)
-            found[patient.id].append(FoldOutputs(repeat, fold, scores, survival, features[index]))
+            outputs[patient.id].append(FoldOutputs(repeat, fold, scores, survival, features[index]))
         step()
-    return found
+    return outputs
 
 
 def _survival(table: pd.DataFrame, patient: Patient) -> dict[str, Float[np.ndarray, " t"]]:
     own = table.loc[table.patient == patient.id]
     return {str(name): own.loc[own.endpoint == name, "survival"].to_numpy(float) for name in own.endpoint.unique()}
+
+
+def exposed_patients(run: TrainedRun, patients: Sequence[Patient], exposed: Callable[[Path], list[str]]) -> dict[str, list[str]]:
+    """By network, the ids among `patients` that its starting weights were `exposed` to, except the run's own patients.
+
+    Networks are the study's own and its comparators; some of their weights may be gone.
+    """
+    others = {patient.subject for patient in patients} - run.subjects
+    weights = {
+        name: comparator_folder(run.folder, name).glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}") for name in networks(run.study)
+    }
+    return {name: sorted(others & {subject for file in of for subject in exposed(file)}) for name, of in weights.items()}
+
+
+def refuse_own_patients(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> None:
+    """Raise UsageError that names a patient the run was trained on, whatever the id: that is no external test."""
+    for patient in patients:
+        if twin := run.twin(study.prepared / patient.id):
+            raise UsageError(
+                f"{study.cohort}: patient {patient.id} has a scan of {twin}, whom the run {run.folder} was trained on"
+            )
+
+
+def overlap(run: TrainedRun, study: Study, patients: Sequence[Patient], console: Console) -> dict[str, Known]:
+    """By patient whether the run, or the weights it started from, saw them in training; warns of those it did.
+
+    Raises IntegrityError where the run's hashes of voxels are damaged, UsageError where an older version recorded none.
+    """
+    weights = [home / files.WEIGHTS for home in run.networks.values()]
+    exposed = {name for file in weights for known in (label_exposed, image_exposed) for name in known(file)} - run.subjects
+    overlaps = {}
+    for patient in patients:
+        twin, subject = run.twin(study.prepared / patient.id), patient.subject
+        same_id, is_exposed = subject in run.subjects, subject in exposed
+        sentence = "The run was not trained on these scans."
+        if twin:
+            sentence = f"A scan has the same voxels as one of {twin}, a training patient of the run: {NOT_OUT_OF_FOLD}."
+        elif same_id:
+            sentence += f" The run has another patient called {subject}: if they are the same person, {NOT_OUT_OF_FOLD}."
+        if is_exposed:
+            sentence += f" The weights it started from were trained on a patient called {subject} as well."
+        if twin or same_id or is_exposed:
+            say(console, f"{patient.id}: {sentence}", WARNING)
+        overlaps[patient.id] = Known(twin=twin, same_id=same_id, exposed=is_exposed, sentence=sentence)
+    return overlaps
+
+
+def refused_patients(run: TrainedRun, study: Study, overlaps: Mapping[str, Known], console: Console) -> Excluded:
+    """The patients the run was trained on, as excluded. Raises UsageError that names both where no other patient is left."""
+    reasons = {
+        name: f"has a scan of {known.twin}, whom the run {run.folder.name} was trained on, so a score would look better than it"
+        " is; --allow-known predicts anyway, and marks the prediction"
+        for name, known in overlaps.items()
+        if known.twin
+    }
+    if len(reasons) == len(overlaps):
+        name, reason = next(iter(reasons.items()))
+        raise UsageError(f"{study.cohort}: patient {name} {reason}")
+    for name, reason in reasons.items():
+        say(console, f"excluded {name}: {reason}", WARNING)
+    return [{"patient": name, "file": "", "reason": reason} for name, reason in reasons.items()]

@@ -11,7 +11,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from mri_vit import style
-from mri_vit.report.figures import pictures
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.words import notation
 from mri_vit.run.atomic import write_bytes
@@ -90,7 +89,7 @@ def write(page: Page, folder: Path) -> Path:
     for picture in (picture for section in page.sections for picture in section.pictures):
         for kind in ("svg", "png"):
             write_bytes(to_bytes(picture.drawn, kind), folder / f"{picture.name}.{kind}")
-        drawn[picture.name] = pictures.data_url((folder / f"{picture.name}.svg").read_bytes(), "image/svg+xml")
+        drawn[picture.name] = style.data_url((folder / f"{picture.name}.svg").read_bytes(), "image/svg+xml")
     for name, table in page.numbers.items():
         write_bytes(csv_tables.to_csv(table).encode(), folder / f"{name}.csv")
     template = environment(Path(__file__).parent, tied=notation.tied).get_template("page.html")

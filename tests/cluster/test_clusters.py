@@ -155,7 +155,7 @@ def test_a_coordinator_that_dies_or_is_stopped_finds_its_jobs_when_it_is_started
         waited(lambda began=began: _changed(home / ledger.LEDGER) > began and list(home.glob(f"*{ledger.WORKING}")))
         said = subprocess.run([*COMMAND, "status", str(here)], capture_output=True, check=True).stdout.decode()
         assert f"held by process {process.pid}" in said
-        assert "at work: train fold-" in said
+        assert "running: train fold-" in said
         process.send_signal(number)
         assert process.wait() == code
         handed_in.append(set(json.loads((home / ledger.LEDGER).read_bytes())["submitted"]))

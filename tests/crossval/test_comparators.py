@@ -9,7 +9,7 @@ import pytest
 from mri_vit.crossval import comparators
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.finished.predict import _beginning
+from mri_vit.finished.predict import beginning_and_licence
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of
@@ -54,8 +54,8 @@ def test_the_report_and_a_prediction_state_the_licence(tiny: Study):
         (stated, "licence CC-BY-NC-4.0; b16.npz: the licence"),
         (starting(tiny, weights=Path("x.pt")), "licence not stated"),
     ):
-        assert told in _beginning(study)[1]
-        assert "/of/" not in _beginning(study)[1]
+        assert told in beginning_and_licence(study)[1]
+        assert "/of/" not in beginning_and_licence(study)[1]
 
 
 def test_a_network_that_was_trained_from_others_weights_keeps_their_licence_in_its_file(tiny: Study, tmp_path: Path):

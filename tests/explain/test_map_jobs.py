@@ -12,7 +12,7 @@ from mri_vit.explain import map_jobs, map_scores
 from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.outputs import map_files as images
 from mri_vit.explain.outputs.records import NetworkId
-from mri_vit.finished.predicted_maps import why_none
+from mri_vit.finished.predicted_patient import why_no_maps
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import NO_BLOCK, Study
@@ -39,8 +39,8 @@ def test_a_network_without_a_block_has_no_maps_and_says_why(tiny: Study):
     net = Network(study.model, study.grid, [Head(tiny.endpoints[0], "binary")]).eval()
     with pytest.raises(ValueError, match=r"maps need a block to attend, and model\.depth 0 has none"):
         patient_maps.of_patient(patient, net, study)
-    assert why_none(study, {"mgmt"}) == NO_BLOCK
-    assert why_none(tiny, {"mgmt"}) is None
+    assert why_no_maps(study, {"mgmt"}) == NO_BLOCK
+    assert why_no_maps(tiny, {"mgmt"}) is None
 
 
 def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: Study):

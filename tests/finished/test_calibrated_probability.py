@@ -61,7 +61,7 @@ def test_what_cannot_be_calibrated_is_not_and_the_reason_says_why():
     few = drawn(60, 1.0).assign(truth=lambda t: (np.arange(len(t)) < 9) * 1.0)
     nothing = drawn(60, 0.0)
     unknown = drawn(60, 1.0).assign(truth=np.nan)
-    for rows, said in ((separated, "without an error"), (few, "9 of 60"), (nothing, "from 0"), (unknown, "0 of 0")):
+    for rows, said in ((separated, "perfectly"), (few, "9 of 60"), (nothing, "slope"), (unknown, "0 of 0")):
         found, reason = calibrated_probability(rows, np.array([0.7]), generator)
         assert found is None
         assert said in str(reason)

@@ -20,8 +20,10 @@ from whole_road import mri_vit
 
 from mri_vit.cli import file_verbs
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.finished import compare, paired_runs
-from mri_vit.finished.comparison_document import Comparison, dumps
+from mri_vit.finished import compare
+from mri_vit.finished.comparison import Comparison, dumps
+
+pytestmark = pytest.mark.long(15)
 
 
 def changed(run: Path, *pairs: tuple[str, str]) -> None:
@@ -101,9 +103,9 @@ def test_costs_stand_where_both_runs_know_them(found: Comparison):
 
 def test_runs_of_one_name_are_told_apart_by_their_folders_or_letters(tmp_path: Path):
     a = make_a(tmp_path / "a")
-    names = [side.name for side in paired_runs.sides(opened(a, copied(a, "b")))]
+    names = [side.name for side in compare.sides(opened(a, copied(a, "b")))]
     assert names == ["a", "b"]
-    assert [side.name for side in paired_runs.sides(opened(a, a))] == ["made-up (A)", "made-up (B)"]
+    assert [side.name for side in compare.sides(opened(a, a))] == ["made-up (A)", "made-up (B)"]
 
 
 def test_the_file_follows_its_schema_and_is_read_to_the_letter(found: Comparison, capsys: pytest.CaptureFixture[str]):
@@ -151,7 +153,7 @@ def test_verdicts_give_the_better_run_and_by_how_much(tmp_path: Path):
     assert found.verdict == f"B is better by {-found.difference:.3f} ({-found.high:.3f} to {-found.low:.3f})"
     other = compare.compare(opened(a, divided_anew(a, "other")))
     assert "different folds" in other.folds.sentence
-    assert other.endpoints["mgmt"].models["vit"].verdict.startswith("cannot be told apart: ")
+    assert other.endpoints["mgmt"].models["vit"].verdict.startswith("no clear difference: ")
 
 
 def test_nothing_is_written_into_the_runs_and_the_terminals_table_fits(two: tuple[Path, Path], tmp_path: Path):

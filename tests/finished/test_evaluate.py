@@ -8,7 +8,8 @@ import pytest
 from made.study import make_tiny
 
 from mri_vit.errors import UsageError
-from mri_vit.finished.evaluate import elsewhere
+from mri_vit.finished.evaluate import study_of_other_cohort
+from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Study
 
@@ -25,7 +26,7 @@ def past(tmp_path: Path) -> Study:
 @pytest.mark.parametrize("given", [set(), {"explain"}])
 def test_comparators_whose_maps_the_run_has_have_none_elsewhere(past: Study, given: set[str]):
     other = past.model_copy(update={"name": "other"})
-    found = elsewhere(past.output, past, other, given)
+    found = study_of_other_cohort(TrainedRun(past.output, past), other, given)
     assert found.explain.comparators == ()
     assert found.explain.model_dump(exclude={"comparators"}) == past.explain.model_dump(exclude={"comparators"})
     assert found.comparators == past.comparators
@@ -34,4 +35,4 @@ def test_comparators_whose_maps_the_run_has_have_none_elsewhere(past: Study, giv
 def test_what_made_the_networks_cannot_be_changed(past: Study):
     other = past.model_copy(update={"model": past.model.model_copy(update={"dim": 32})})
     with pytest.raises(UsageError, match=r"\[model\] belongs to the run"):
-        elsewhere(past.output, past, other, {"model"})
+        study_of_other_cohort(TrainedRun(past.output, past), other, {"model"})

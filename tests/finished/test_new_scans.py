@@ -8,7 +8,7 @@ import pytest
 from made import dicom
 
 from mri_vit.errors import UsageError
-from mri_vit.finished import new_scans
+from mri_vit.finished import predict
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Prepare
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, name: str, *files: str) -> Path:
 
 
 def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
-    given = new_scans.read_new_patients(source, study(tmp_path, **changed), tmp_path / "out", print)
+    given = predict.read_new_patients(source, study(tmp_path, **changed), tmp_path / "out", print)
     (patient,) = given.patients
     files = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
     return {"id": patient.id} | {name: file.relative_to(source).as_posix() for name, file in files.items() if file}
@@ -60,7 +60,7 @@ def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
 )
 def test_the_scans_of_published_and_plain_names_are_told_apart(name: str, files: dict[str, str], tmp_path: Path):
     found = told(folder(tmp_path, name, *files.values()), tmp_path)
-    assert found.pop("id") == new_scans.safe_id(name)[0]
+    assert found.pop("id") == predict.safe_id(name)[0]
     assert found == files
 
 
@@ -73,8 +73,8 @@ def test_a_further_sequence_is_known_by_the_last_word_of_its_name(tmp_path: Path
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (["t1.nii.gz", "t2.nii.gz", "other.nii.gz"], r"found t1 \(t1.nii.gz\), t2 .*not told apart: other.*need t1ce, flair"),
-        ([f"{i}.nii.gz" for i in range(20)], r"found no sequence; not told apart: 0.nii.gz.* and 12 more; need t1, t1ce"),
+        (["t1.nii.gz", "t2.nii.gz", "other.nii.gz"], r"found t1 \(t1.nii.gz\), t2 .*not identified: other.*need t1ce, flair"),
+        ([f"{i}.nii.gz" for i in range(20)], r"found no sequence; not identified: 0.nii.gz.* and 12 more; need t1, t1ce"),
         (["A_t1.nii.gz", "B_t1.nii.gz"], r"scans of 2 patients or visits \(A, B\)"),
         (["t1.nii", "t1.nii.gz", "t2.nii"], r"several files for t1"),
         ([], "neither a NIfTI file nor a DICOM image"),
@@ -91,13 +91,13 @@ def test_what_cannot_be_told_apart_is_named(files: list[str], said: str, tmp_pat
 def test_an_output_among_the_scans_is_refused(tmp_path: Path):
     home = folder(tmp_path, "p", *(f"{c}.nii" for c in FOUR))
     with pytest.raises(UsageError, match="lies in"):
-        new_scans.read_new_patients(home, study(tmp_path), home / "out", print)
+        predict.read_new_patients(home, study(tmp_path), home / "out", print)
 
 
 @pytest.mark.parametrize("name", ["P001", "../x", "a b", "con", "", "…", "<b>x</b>", "a" * 100, ".hidden", "a."])
 def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
-    safe, changed = new_scans.safe_id(name)
-    assert new_scans.cohort.is_patient_id(safe)
+    safe, changed = predict.safe_id(name)
+    assert predict.cohort.is_patient_id(safe)
     assert changed == (safe != name)
 
 
@@ -117,11 +117,11 @@ def test_two_folders_names_are_never_one_id():
         "x\udce8",
         "x",
     ]
-    ids = [new_scans.safe_id(name)[0] for name in names]
+    ids = [predict.safe_id(name)[0] for name in names]
     assert len(set(ids)) == len(names)
-    assert all(map(new_scans.cohort.is_patient_id, ids))
-    assert ids == [new_scans.safe_id(name)[0] for name in names]
-    assert [new_scans.safe_id(name) for name in ("A-b", "patient-con", "x")] == [
+    assert all(map(predict.cohort.is_patient_id, ids))
+    assert ids == [predict.safe_id(name)[0] for name in names]
+    assert [predict.safe_id(name) for name in ("A-b", "patient-con", "x")] == [
         ("A-b", False),
         ("patient-con", False),
         ("x", False),
@@ -142,7 +142,7 @@ def test_dicom_series_of_a_patient_are_converted_under_the_folders_name_and_noth
     home = series(tmp_path / "P7")
     out = tmp_path / "out"
     for _ in range(2):  # the second time in place of the first
-        given = new_scans.read_new_patients(home, study(tmp_path), out, print)
+        given = predict.read_new_patients(home, study(tmp_path), out, print)
         (patient,) = given.patients
         assert patient.id == "P7"
         assert [file is not None and file.is_file() for file in patient.scans.values()] == [True] * 4
@@ -155,11 +155,11 @@ def test_dicom_series_of_two_visits_are_refused(tmp_path: Path):
     home = series(tmp_path / "P7")
     series(home / "later", StudyInstanceUID="1.2.4", StudyDate="20250101")
     with pytest.raises(UsageError, match="2 patients or visits"):
-        new_scans.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
+        predict.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
 
 
 def test_dicom_series_without_a_needed_sequence_name_what_is_missing(tmp_path: Path):
     home = series(tmp_path / "P7")
     shutil.rmtree(home / "t1ce")
     with pytest.raises(UsageError, match="need t1ce"):
-        new_scans.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
+        predict.read_new_patients(home, study(tmp_path), tmp_path / "out", print)

@@ -86,7 +86,7 @@ def test_an_endpoint_of_another_kind_and_none_in_common_are_refused(tmp_path: Pa
     for name in ("mgmt", "pten", "idh1", "tertp", "os"):
         text = text.replace(f'name = "{name}"', f'name = "other_{name}"')
     (c / "study.toml").write_text(text)
-    with pytest.raises(UsageError, match="have no endpoint in common: mgmt, pten, idh1, tertp, os there, other_mgmt"):
+    with pytest.raises(UsageError, match="have no endpoint in common: mgmt, pten, idh1, tertp, os in the first, other_mgmt"):
         opened(a, c)
 
 

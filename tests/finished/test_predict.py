@@ -12,54 +12,29 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from whole_road import SHRUNKEN, mri_vit, parted, words
+from whole_road import mri_vit
 
 from mri_vit import load_run, read_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.finished import reference
-from mri_vit.finished.new_scans import safe_id
-from mri_vit.finished.predict import _elsewhere
+from mri_vit.finished.predict import safe_id, study_of_new_patients
 from mri_vit.finished.prediction_document import Prediction
 from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
 
-STUDY = """
-name = "predicted"
-cohort = "cohort.csv"
-prepared = "prepared"
-output = "run"
-
-[explain]
-methods = ["rollout", "gradient_attention"]
-
-[controls]
-models = []
-
-[[endpoints]]
-name = "mgmt"
-kind = "binary"
-
-[[endpoints]]
-name = "os"
-kind = "survival"
-time = "os_days"
-event = "os_event"
-"""
 FOUR = ("t1", "t1ce", "t2", "flair")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(35),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 @pytest.fixture(scope="module")
-def road(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
+def road(finished: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
     """A run of twelve patients, whom nothing tells from chance, and a table of four others."""
-    folder = tmp_path_factory.mktemp("predicted")
-    parted(scans, folder)
-    (folder / "study.toml").write_text(STUDY)
-    for verb in ("prepare", "train"):
-        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
-    return folder
+    return shutil.copytree(finished, tmp_path_factory.mktemp("predicted") / "finished")
 
 
 @pytest.fixture
@@ -96,7 +71,7 @@ def test_what_the_run_did_not_tell_from_chance_is_nowhere_unless_asked_for_and_t
     score = {name: one.value.score for name, one in marked.endpoints.items() if one.value}
     assert set(score) == {"mgmt", "os"}
     assert all(one.untrusted and not one.withheld for one in marked.endpoints.values())
-    assert any("not to be trusted" in remark for remark in marked.remarks)
+    assert any("unreliable" in remark for remark in marked.remarks)
     everything = "".join(path.read_text(errors="replace") for path in out.rglob("*") if path.suffix in (".json", ".csv"))
     digits = [f"{n.score:.6g}" for one in marked.endpoints.values() if one.value for n in one.value.networks]
     assert digits
@@ -247,7 +222,7 @@ def test_what_is_not_ours_is_left_alone(road: Path, new: Path, tmp_path: Path, c
     home.mkdir(parents=True)
     (home / "mine.txt").write_text("mine")
     assert mri_vit("predict", road / "run", new, "-o", tmp_path / "out") == 2
-    assert "left alone" in capsys.readouterr().err
+    assert "left unchanged" in capsys.readouterr().err
     assert (home / "mine.txt").read_text() == "mine"
 
 
@@ -272,37 +247,33 @@ def test_a_reference_is_made_once_anew_where_its_weights_changed_and_not_without
 ):
     from rich.console import Console
 
-    from mri_vit.crossval import folds
-    from mri_vit.data import run_cohort
-    from mri_vit.run import folder as origin
+    from mri_vit.finished.trained_run import TrainedRun, open_run
 
     run = road / "run"
     (run / reference.FILE).unlink(missing_ok=True)
-    past = origin.run_settings(run)
-    people = run_cohort.included(past, run)
-    splits = folds.load(run / "folds.json", people)
+    past = open_run(run)
     steps: list[int] = []
-    made = reference.reference_of_run(run, past, people, splits, lambda: steps.append(1))
+    made = reference.reference_of_run(past, lambda: steps.append(1))
     assert isinstance(made, reference.Reference)
     assert len(steps) == 2
-    again = reference.reference_of_run(run, past, people, splits, lambda: steps.append(1))
+    again = reference.reference_of_run(past, lambda: steps.append(1))
     assert isinstance(again, reference.Reference)
     assert len(steps) == 2
     assert again.patients == made.patients
     assert again.distance.tolist() == made.distance.tolist()
     assert json.dumps([cloud.precision.tolist() for cloud in again.clouds.values()])
     integrity.refuse_changed_run(run, Console(quiet=True))
-    gone = past.model_copy(update={"prepared": tmp_path})
+    gone = TrainedRun(run, past.study.model_copy(update={"prepared": tmp_path}))
     (run / reference.FILE).write_bytes(b"damaged")
-    reason = reference.reference_of_run(run, gone, people, splits, lambda: None)
+    reason = reference.reference_of_run(gone, lambda: None)
     assert isinstance(reason, str)
     assert "is not prepared here" in reason
     (run / reference.FILE).unlink()
     monkeypatch.setattr(reference.prepared, "SCHEMA", reference.prepared.SCHEMA + 1)  # figures are measured otherwise since
-    assert "prepared with an earlier version" in str(reference.reference_of_run(run, past, people, splits, lambda: None))
+    assert "prepared with an earlier version" in str(reference.reference_of_run(past, lambda: None))
     assert not (run / reference.FILE).exists()
 
 
 def test_nobodys_tumour_is_segmented_to_be_predicted(tiny: Study, tmp_path: Path):
     past = tiny.model_copy(update={"prepare": tiny.prepare.model_copy(update={"tumour_command": ("seg",)})})
-    assert _elsewhere(past, tmp_path / "new", tmp_path / "out", 1).prepare.tumour_command == ()
+    assert study_of_new_patients(past, tmp_path / "new", tmp_path / "out", 1).prepare.tumour_command == ()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from mri_vit.finished import predicted_endpoints, predicted_maps
+from mri_vit.finished import predicted_endpoints, predicted_patient
 from mri_vit.finished.predicted_endpoints import RunResults, on_line
 from mri_vit.finished.prediction_document import Binary
 from mri_vit.finished.trained_run import FoldOutputs
@@ -92,7 +92,7 @@ def test_maps_are_of_a_network_that_makes_the_call_itself_where_one_does():
     assert value
     assert value.side == "positive"
     folds = said(0.2, 0.9, 0.95)
-    assert predicted_maps.opposed(folds[0], told) == ["mgmt"]
-    assert predicted_maps.chosen(folds, told).fold == 1
-    assert predicted_maps.opposed(predicted_maps.chosen(folds, told), told) == []
-    assert predicted_maps.chosen(said(0.9, 0.8), told).fold == 0
+    assert predicted_patient.opposed(folds[0], told) == ["mgmt"]
+    assert predicted_patient.explained_fold(folds, told).fold == 1
+    assert predicted_patient.opposed(predicted_patient.explained_fold(folds, told), told) == []
+    assert predicted_patient.explained_fold(said(0.9, 0.8), told).fold == 0

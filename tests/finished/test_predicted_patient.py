@@ -20,9 +20,11 @@ from PIL import Image
 from mri_vit.finished import predicted_patient as prediction_page
 from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.prediction_document import Prediction
-from mri_vit.report.pages import patient_drawings
+from mri_vit.report.pages import page_pictures
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
+
+pytestmark = pytest.mark.long(22)
 
 HOSTILE = '</title><script>document.body.dataset.broken = 1</script><img src=x onerror="document.body.dataset.broken = 1">'
 
@@ -74,8 +76,8 @@ def test_a_shown_endpoint_has_its_probability_side_spread_and_the_run_s_own_figu
         "Called positive : 67 % is at least 50 %; the threshold of the run's own scores lies at 54 %.",
     ):
         assert said in words
-    assert "Higher than 68 % of 96 patients of the run" in words
-    assert "Its 3 networks: 0.66 to 0.76" in words
+    assert "Higher than 68 % of the run's 96 patients" in words
+    assert "3 networks: 0.66 to 0.76" in words
     assert "AUC 0.880 [0.780, 0.940], 82 patients" in words
 
 
@@ -120,7 +122,7 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
 def test_a_patient_of_several_repeats_is_one_dot():
     one = rows().query("endpoint == 'mgmt'")
     repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1)])
-    drawn, again = (patient_drawings.score_strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
+    drawn, again = (page_pictures.score_strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
     assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
     assert sum(len(dots) for _, dots in drawn.groups) == 40
 

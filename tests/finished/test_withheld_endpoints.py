@@ -33,7 +33,7 @@ FOUND = {"chance_test": {"p": 0.001}}
         (BETTER | {"too_good": "too good to be believed unchecked: x"}, {}, "too good to be believed"),
         (BETTER | {"within_sites": {"confounded": True}}, {}, "the site"),
         (BETTER | {"within_sites": {"confounded": False}}, {}, None),
-        (BETTER, {"shuffled": FOUND}, "no fresh permutation"),
+        (BETTER, {"shuffled": FOUND}, "permuted labels"),
         (BETTER, {"shuffled": FOUND, "shuffled again": {"chance_test": {"p": 0.4}}}, None),
         (BETTER, {"shuffled": {"chance_test": {"p": 0.2}}}, None),
     ],

@@ -148,7 +148,7 @@ def undrawn(monkeypatch) -> None:
     monkeypatch.setattr(
         "mri_vit.report.pages.report_files.write_report", lambda _, home, __: report_files.Written(home, filled({}))
     )
-    monkeypatch.setattr("mri_vit.report.pages.terminal.print_results", lambda *_: None)
+    monkeypatch.setattr("mri_vit.report.pages.report_files.print_results", lambda *_: None)
 
 
 def test_a_tree_that_was_copied_works_by_itself(copy: Path, tree: Path, undrawn):

@@ -19,7 +19,7 @@ from mri_vit.explain import map_jobs as explaining
 from mri_vit.model import network
 from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels
-from mri_vit.report.figures import pictures
+from mri_vit.report.pages import page_pictures
 from mri_vit.report.reading import run as reports
 from mri_vit.run.integrity import read_json
 from mri_vit.settings.recipe import Model
@@ -77,7 +77,7 @@ def test_folds_without_their_hash_are_named(tmp_path: Path):
 def test_a_damaged_picture_is_named(tmp_path: Path):
     (tmp_path / "qc.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(40))
     with pytest.raises(IntegrityError, match=r"qc\.png: damaged picture"):
-        pictures.shrunk([tmp_path / "qc.png"], 100, 50, 10_000)
+        page_pictures.shrunk([tmp_path / "qc.png"], 100, 50, 10_000)
 
 
 def header_of(path: Path, **changed: str | None) -> Path:

@@ -185,4 +185,4 @@ def test_durations_are_read_at_a_glance(seconds: float, words: str):
     ],
 )
 def test_networks_are_told_by_stage_and_fold(title: str, told: str):
-    assert study._told(title, [[[], [], []]]) == told
+    assert study._progress_title(title, [[[], [], []]]) == told

@@ -7,20 +7,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import SimpleITK as sitk
 from jaxtyping import Bool
 from markupsafe import Markup
 
+from mri_vit import style
 from mri_vit.data.cohort import visit_id
 from mri_vit.data.run_cohort import SYNTHETIC_NOTE
 from mri_vit.data.volume import Volume, read, read_mask, resample
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report import verdicts
-from mri_vit.report.figures import pictures
-from mri_vit.report.pages import page_templates, patient_drawings
-from mri_vit.report.pages.patient_drawings import drawable, map_on_scan
+from mri_vit.report.pages import page_pictures
+from mri_vit.report.pages.page_pictures import drawable, map_on_scan
 from mri_vit.report.reading.run import OWN, Run, subject
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Environment, Metrics, Nothing
@@ -48,19 +49,25 @@ class Thumbnail:
     words: str
 
 
-def front_page(run: Run, metrics: Metrics, drawn: Mapping[str, str], links: Mapping[str, str], texts: Sequence[str]) -> str:
+def front_page(
+    run: Run,
+    metrics: Metrics,
+    templates: jinja2.Environment,
+    drawn: Mapping[str, str],
+    links: Mapping[str, str],
+    texts: Sequence[str],
+) -> str:
     """The HTML page.
 
     `drawn` are the figures as data: URLs by name, `links` the patients' pages by patient, `texts` the files for a paper.
     """
-    templates = page_templates.report_templates(metrics)
     prepared = [(name, path) for name, path in run.qc if path.is_file()]
-    sheets = pictures.shrunk([path for _, path in prepared], QC_WIDTH, QC_QUALITY, QC_BUDGET)
+    sheets = page_pictures.shrunk([path for _, path in prepared], QC_WIDTH, QC_QUALITY, QC_BUDGET)
     script = templates.get_template("report.js").render()
     return templates.get_template("page.html").render(
         script=Markup(script),
-        policy=page_templates.content_policy(
-            {"script-src": page_templates.source_hash(script), "style-src": "'unsafe-inline'", "img-src": "data:"}
+        policy=style.content_policy(
+            {"script-src": style.source_hash(script), "style-src": "'unsafe-inline'", "img-src": "data:"}
         ),
         m=metrics,
         pictures=drawn,
@@ -108,7 +115,7 @@ def _patient_maps(run: Run, described: Sequence[PatientMaps]) -> list[tuple[Pati
         for found, said in pairs
         for entry in said.maps[rank : rank + 1]
     ]
-    packed = pictures.shrunk([path for *_, path in wanted], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
+    packed = page_pictures.shrunk([path for *_, path in wanted], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
     shown: dict[str, list[tuple[ShownMap, str]]] = {}
     for (patient, entry, _), picture in zip(wanted, packed, strict=False):
         shown.setdefault(patient, []).append((entry, picture))
@@ -124,7 +131,7 @@ def _mean_maps(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
         return endpoint is None or bool(endpoint.no_finding), not METHODS[entry.method].per_endpoint
 
     ordered = sorted(zip(metrics.map_groups, (path for _, path in run.groups), strict=True), key=weak)
-    packed = pictures.shrunk([path for _, path in ordered], MAPS_WIDTH, MAPS_QUALITY, GROUPS_BUDGET)
+    packed = page_pictures.shrunk([path for _, path in ordered], MAPS_WIDTH, MAPS_QUALITY, GROUPS_BUDGET)
     return [(entry, picture) for (entry, _), picture in zip(ordered, packed, strict=False)]
 
 
@@ -168,7 +175,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
             title = capitalize_first(entry.title)
             said = f"{title} of {whose.patient}, of median peak; the method {MAP_KINDS[entry.kind]}"
             even = nearly_even(entry.peak)
-            found[name] = Thumbnail(pictures.map_thumbnail(brain, heat), f"{said}; {even}" if even else said)
+            found[name] = Thumbnail(page_pictures.map_thumbnail(brain, heat), f"{said}; {even}" if even else said)
     return found
 
 
@@ -180,7 +187,7 @@ def _typical(run: Run, metrics: Metrics, endpoint: str) -> tuple[Map, ShownMap] 
         (whose, entry)
         for whose, said in zip(run.maps, metrics.maps, strict=True)
         for entry in said.maps
-        if entry.endpoint in ("", endpoint) and entry.peak > 0 and patient_drawings.drawable(whose, run.study.prepare.reference)
+        if entry.endpoint in ("", endpoint) and entry.peak > 0 and page_pictures.drawable(whose, run.study.prepare.reference)
     ]
     method = best or next((entry.method for _, entry in drawable if entry.endpoint), None)
     ranked = sorted((pair for pair in drawable if pair[1].method == method), key=lambda pair: (pair[1].peak, pair[0].patient))
@@ -211,7 +218,7 @@ def failure_cards(run: Run, metrics: Metrics, links: Mapping[str, str]) -> dict[
         worst = [people[patient] for patient in found.patients]
         shown[name] = [(one, sheets.get(one.patient), _failure_map(run, metrics, one, name)) for one in worst]
     wanted = list(dict.fromkeys(path for told in shown.values() for _, *both in told for path in both if path))
-    packed = dict(zip(wanted, pictures.shrunk(wanted, FAILURE_WIDTH, FAILURE_QUALITY, FAILURE_BUDGET), strict=False))
+    packed = dict(zip(wanted, page_pictures.shrunk(wanted, FAILURE_WIDTH, FAILURE_QUALITY, FAILURE_BUDGET), strict=False))
     small = {path: url for path, url in packed.items() if len(url) <= FAILURE_LARGEST}
     return {
         name: [
@@ -303,7 +310,7 @@ def _network_maps_of(
         return None
     heats = [map_on_scan(found.folder, found.facts["maps"][entry.index], brain, reference) for _, found, entry in chosen]
     tumour = _tumour_mask(run, patient, brain)
-    planes, height_mm = pictures.side_by_side(brain, heats, tumour)
+    planes, height_mm = page_pictures.side_by_side(brain, heats, tumour)
     shown = tuple(NetworkMap(name, entry, picture) for (name, _, entry), picture in zip(chosen, planes, strict=True))
     return NetworkMaps(patient, endpoint, height_mm, tumour is not None and bool(tumour.any()), shown)
 

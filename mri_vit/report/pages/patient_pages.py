@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import jinja2
 import matplotlib as mpl
 import numpy as np
 from markupsafe import Markup
 
-from mri_vit import style as look
+from mri_vit import style
 from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs.overlays import OPACITY, OUTLINE, SCALE
-from mri_vit.report.figures import pictures
-from mri_vit.report.pages import page_templates, patient_drawings
+from mri_vit.report.pages import page_pictures
 from mri_vit.report.reading.run import Run
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Metrics
@@ -42,7 +42,7 @@ SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
 LAYOUT = 2  # of the volumes: a higher number makes them anew
 # 'self' of a file:// page is the disk; `data:` pictures are NiiVue's own letters and the maps' pictures
-POLICY = page_templates.content_policy({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
+POLICY = style.content_policy({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
 Points = dict[str, list[tuple[float, float]]]  # by patient, days and the probability of being alive
 Survival = dict[str, tuple[str, Points]]  # by endpoint, with the cohort's curve
 
@@ -72,7 +72,7 @@ def visits(run: Run, metrics: Metrics) -> list[Visit]:
     shown = {
         found.patient: (found, said)
         for found, said in zip(run.maps, metrics.maps, strict=True)
-        if patient_drawings.drawable(found, reference)
+        if page_pictures.drawable(found, reference)
     }
     prepared = {visit: path.parent for visit, path in run.qc if (path.parent / files.TOKENS).is_file()}
     found = []
@@ -100,7 +100,7 @@ def page_files(found: Sequence[Visit]) -> list[str]:
     ]
 
 
-def write_patient_pages(run: Run, metrics: Metrics, found: Sequence[Visit], home: Path) -> None:
+def write_patient_pages(run: Run, metrics: Metrics, found: Sequence[Visit], home: Path, templates: jinja2.Environment) -> None:
     """Write `viewer/` and the visits' pages into a report's folder.
 
     Raises
@@ -110,7 +110,6 @@ def write_patient_pages(run: Run, metrics: Metrics, found: Sequence[Visit], home
     """
     if not found:
         return
-    templates = page_templates.report_templates(metrics)
     (home / "patients").mkdir(parents=True, exist_ok=True)
     write_viewer(home / "viewer", any(map(_has_volumes, found)))
     page, of_people = templates.get_template("patient.html"), _survival(run, metrics)
@@ -128,7 +127,7 @@ def write_viewer(folder: Path, has_volumes: bool = True) -> None:
     vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
     for name in BUNDLE if has_volumes else ():
         write_bytes((vendored / name).read_bytes(), folder / name)
-    templates = look.templates("mri_vit.report.pages")
+    templates = style.templates("mri_vit.report.pages")
     for name, filled in (
         ("patient.js", {"colours": Markup(json.dumps(colour_table())), "outline": "rgb({} {} {})".format(*OUTLINE)}),
         ("patient.css", {"gradient": ", ".join(css_colours())}),
@@ -140,7 +139,7 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
     """What the template shows of a visit."""
     own = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
     packed = (
-        pictures.shrunk([one.maps.overlays[entry.index] for entry in one.said.maps], WIDTH, QUALITY, BUDGET)
+        page_pictures.shrunk([one.maps.overlays[entry.index] for entry in one.said.maps], WIDTH, QUALITY, BUDGET)
         if one.maps and one.said
         else []
     )
@@ -153,7 +152,7 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
         "opacity": OPACITY,
         "has_volumes": _has_volumes(one),
         "has_sheet": one.prepared is not None and (one.prepared / files.QC).is_file(),
-        "curve_size": (patient_drawings.CURVE_WIDTH, patient_drawings.CURVE_HEIGHT),
+        "curve_size": (page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
         "maps": [
             {
                 "label": map_sentences.map_label(entry),
@@ -182,15 +181,15 @@ def _survival(run: Run, metrics: Metrics) -> Survival:
             people = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
             known = [one for one in people if one.truth is not None and not np.isnan(one.time_days)]
             times, died = np.array([one.time_days for one in known]), np.array([one.truth for one in known], dtype=bool)
-            found[name] = (patient_drawings.cohort_curve(times, died), points)
+            found[name] = (page_pictures.cohort_curve(times, died), points)
     return found
 
 
-def _survival_curves(one: Visit, survival: Survival) -> Iterator[tuple[str, patient_drawings.SurvivalCurve]]:
+def _survival_curves(one: Visit, survival: Survival) -> Iterator[tuple[str, page_pictures.SurvivalCurve]]:
     for name, (of_all, of_people) in survival.items():
         points, result = of_people.get(one.person.patient), one.person.endpoints.get(name)
         if points and result:
-            yield title(name), patient_drawings.patient_curve(points, result, of_all)
+            yield title(name), page_pictures.patient_curve(points, result, of_all)
 
 
 def _has_volumes(one: Visit) -> bool:
@@ -202,7 +201,7 @@ def _write_sheet(one: Visit, path: Path) -> None:
     source = one.prepared and one.prepared / files.QC
     if source and source.is_file():
         with replacing(path) as beside:
-            pictures.opened(source).save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
+            page_pictures.opened(source).save(beside, "WEBP", quality=SHEET_QUALITY, method=0)
 
 
 def _write_volumes(run: Run, one: Visit, path: Path) -> None:
@@ -215,7 +214,7 @@ def _write_volumes(run: Run, one: Visit, path: Path) -> None:
             if file.readline() == stamp:
                 return
     entries = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
-    drawn = patient_drawings.viewer_volumes(one.prepared, one.maps, one.tumour, entries, run.study.prepare.reference)
+    drawn = page_pictures.viewer_volumes(one.prepared, one.maps, one.tumour, entries, run.study.prepare.reference)
     write_bytes(f"{stamp}window.patientVolumes = {json.dumps(drawn)};\n".encode(), path)
 
 

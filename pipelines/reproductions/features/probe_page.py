@@ -16,7 +16,6 @@ from mri_vit import style
 from mri_vit.features.extraction import Features
 from mri_vit.features.fitting import CLS, FIRST, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.report.figures import pictures
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, panel
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.pages import csv_tables
@@ -88,7 +87,7 @@ def page(
         rows=rows(study, lines),
         shares=shares(lines),
         labelled={(line.probe, line.share): line.labelled for line in lines},
-        picture=pictures.data_url(drawn, "image/svg+xml") if drawn else None,
+        picture=style.data_url(drawn, "image/svg+xml") if drawn else None,
         probes=PROBES,
         read=reading(study),
         readings=(CLS, MEAN, HEADS, FIRST),

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from mri_vit.cli.arguments import Count
-from mri_vit.finished.comparison_numbers import over_repeats
+from mri_vit.finished.comparison import over_repeats
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
 

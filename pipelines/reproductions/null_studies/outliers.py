@@ -22,12 +22,10 @@ from rich.console import Console
 from scipy import ndimage
 
 from mri_vit import study as stages
-from mri_vit.crossval import folds
-from mri_vit.data import cohort, run_cohort
+from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.finished import reference, trained_run
-from mri_vit.prepare.patient import without_excluded
-from mri_vit.run import files
+from mri_vit.prepare import patient
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
 from mri_vit.synthetic import cohort as synthetic
@@ -50,11 +48,10 @@ def main(run: Path, folder: Path) -> None:
         update={"prepared": folder / "prepared", "qc": past.qc.model_copy(update={"exclude": (), "decisions": None})}
     )
     asked = {kind: prepared(study, kind, rows, folder, console) for kind, rows in kinds.items()}  # apart: they share scans
-    inside = run_cohort.included(past, run)
-    splits = folds.load(run / files.FOLDS, inside)
-    like = reference.reference_of_run(run, past, inside, splits, lambda: None)
+    trained = trained_run.TrainedRun(run, past)
+    like = reference.reference_of_run(trained, lambda: None)
     everybody = [one for patients in asked.values() for one in patients]
-    said = trained_run.fold_outputs(run, [len(split) for split in splits], study, everybody, lambda: None)
+    said = trained_run.fold_outputs(trained, study, everybody, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}
@@ -81,7 +78,7 @@ def prepared(study: Study, kind: str, rows: Sequence[dict[str, object]], folder:
     study = study.model_copy(update={"cohort": table, "output": folder / "runs" / kind})
     patients = cohort.read(table, (), study.prepare.needs, study.channels)
     with claimed(study) as home:
-        return without_excluded(patients, stages.prepare(study, patients, home, console))
+        return patient.without_excluded(patients, stages.prepare(study, patients, home, console))
 
 
 def changed(patient: Patient, name: str, change: Change, folder: Path) -> dict[str, object]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from mri_vit.report.figures import pictures
+from mri_vit import style
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.verdicts import ALPHA
@@ -72,7 +72,7 @@ def page(run: Run, lines: Sequence[Line], sides: Mapping[str, Side], drawn: Figu
         sides=sides,
         scans_sentences=[scan_choices.sentence(title, side) for title, side in sides.items()],
         scans_title=SCANS,
-        scans_picture=pictures.data_url(to_bytes(drawn, "svg"), "image/svg+xml"),
+        scans_picture=style.data_url(to_bytes(drawn, "svg"), "image/svg+xml"),
         synthetic=all_from_demo(run.predictions.patient),
         epochs=run.study.train.epochs,
         grid=run.study.grid,

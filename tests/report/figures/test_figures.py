@@ -15,10 +15,10 @@ from made.metrics import part
 from PIL import Image
 
 from mri_vit import style
-from mri_vit.report.figures import endpoint_curves, panels, pictures
+from mri_vit.report.figures import endpoint_curves, panels
 from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.numbers import results
-from mri_vit.report.pages import csv_tables
+from mri_vit.report.pages import csv_tables, page_pictures
 from mri_vit.report.schema.endpoints import BinaryResult, Group, OverTime, Roc, SurvivalResult
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Comparison, Estimate
 from mri_vit.report.words import notation
@@ -100,18 +100,18 @@ def test_a_picture_keeps_its_shape_and_stays_within_the_budget(tmp_path):
     for index in range(5):
         paths.append(tmp_path / f"{index}.png")
         Image.effect_noise((600, 300), 80).save(paths[-1])
-    whole = pictures.shrunk(paths, width=200, quality=60, budget=10**7)
+    whole = page_pictures.shrunk(paths, width=200, quality=60, budget=10**7)
     assert len(whole) == 5
     content = base64.b64decode(whole[0].removeprefix("data:image/webp;base64,"))
     with Image.open(io.BytesIO(content)) as small:
         assert small.size == (200, 100)
-    some_of_them = pictures.shrunk(paths, width=200, quality=60, budget=len(whole[0]) + len(whole[1]))
+    some_of_them = page_pictures.shrunk(paths, width=200, quality=60, budget=len(whole[0]) + len(whole[1]))
     assert some_of_them == whole[:2]
 
 
 def test_a_small_picture_is_not_enlarged(tmp_path):
     Image.new("RGB", (20, 10)).save(tmp_path / "small.png")
-    content = pictures.shrunk([tmp_path / "small.png"], width=200, quality=60, budget=10**6)[0]
+    content = page_pictures.shrunk([tmp_path / "small.png"], width=200, quality=60, budget=10**6)[0]
     with Image.open(io.BytesIO(base64.b64decode(content.partition(",")[2]))) as small:
         assert small.size == (20, 10)
 

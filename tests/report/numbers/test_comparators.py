@@ -21,7 +21,7 @@ from mri_vit.errors import IntegrityError
 from mri_vit.metrics import comparison, within_fold
 from mri_vit.report import verdicts as beside_own
 from mri_vit.report.numbers import results
-from mri_vit.report.pages import report_files, terminal
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
@@ -33,6 +33,8 @@ from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
 from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
+
+pytestmark = pytest.mark.long(13)
 
 FOLDS = 3
 COMPARATORS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
@@ -262,7 +264,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit does not differ significantly from the other one" in told["sentence"]
     assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: baselines")]
-    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in terminal.verdict_lines(filled(metrics))
+    assert f"MGMT promoter methylation, comparators: {told['sentence']}" in report_files.verdict_lines(filled(metrics))
     assert "resnet10 less vit (" in (home / "methods.md").read_text()
 
 
@@ -378,9 +380,9 @@ def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_resul
 
 
 def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
-    rows = terminal.result_rows(filled(read_metrics(many)))
+    rows = report_files.result_rows(filled(read_metrics(many)))
     assert [row.model for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
-    assert all(sum(map(len, astuple(row))) + 2 * len(terminal.RESULT_COLUMNS) <= 80 for row in rows)
+    assert all(sum(map(len, astuple(row))) + 2 * len(report_files.RESULT_COLUMNS) <= 80 for row in rows)
 
 
 # --- pretraining -----------------------------------------------------------------------------------------------------------
@@ -391,7 +393,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     assert words.index(f"Transductive. While pretraining without labels, {who} used scans") < words.index(
         "Verdicts in full every p-value"
     )
-    assert terminal.verdict_lines(filled(metrics))[0].endswith(who)
+    assert report_files.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
     assert f"Transductive: a model was pretrained on scans of patients on whom it is judged: {who}" in written
     for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):

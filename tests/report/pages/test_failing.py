@@ -85,7 +85,7 @@ def test_table_1_on_the_page_is_that_of_the_numbers(made):
     text = seen(home)
     for head, n in run_facts.table1_heads(metrics.table1, metrics.design):
         assert f"{head} n = {n}" in text
-    for line in run_facts.table1_lines(metrics.table1):
+    for line in run_facts.table1_lines(metrics.table1.rows, metrics.table1.splits):
         row = " ".join(filter(None, [f"… {line.head}" if line.below else line.head, *line.cells, line.difference]))
         assert row.replace(" %", "\N{NO-BREAK SPACE}%").replace("\N{NO-BREAK SPACE}", " ") in text.replace(
             "\N{NO-BREAK SPACE}", " "

@@ -19,11 +19,15 @@ from made.maps import write_maps, write_scores
 from made.metrics import attributes, read
 from made.report import leaves, read_metrics, seen
 from made.run import ODD_IDS, REASON, make_run
+from made.study import sketch
 
+from mri_vit import style
 from mri_vit.data import predictions
-from mri_vit.report.pages import page_templates, report_files, terminal
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation
+
+pytestmark = pytest.mark.long(40)
 
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
@@ -62,7 +66,9 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(run) -> Path:
-    return written(run)
+    with pytest.MonkeyPatch.context() as patch:
+        sketch(patch)
+        return written(run)
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +171,7 @@ def test_the_page_asks_nothing_of_the_network_and_runs_no_script_but_its_own(pag
     assert not re.search(r"https?:", page)
     script, own = re.findall(r"script-src ([^;\"]*)", html.unescape(page)), re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     assert page.lower().count("<script") == len(own) == 1
-    assert script == [page_templates.source_hash(own[0])]
+    assert script == [style.source_hash(own[0])]
     assert not re.search(r"<[^>]*\son\w+=", page)
     assert "default-src &#39;none&#39;" in page
     assert all(source.startswith("data:image/") for source in re.findall(r"\ssrc=\"([^\"]*)", page))
@@ -340,15 +346,15 @@ def test_metrics_json_holds_no_nan(home):
 
 
 def test_the_terminals_table_fits_80_columns(home):
-    rows = terminal.result_rows(read(home))
+    rows = report_files.result_rows(read(home))
     assert [row.model for row in rows if row.endpoint == "mgmt"] == ["vit", *CONTROLS]
     assert [row.judged for row in rows if row.endpoint == "tertp"] == ["no result"]
-    widths = [max(map(len, column)) for column in zip(terminal.RESULT_COLUMNS, *map(astuple, rows), strict=True)]
+    widths = [max(map(len, column)) for column in zip(report_files.RESULT_COLUMNS, *map(astuple, rows), strict=True)]
     assert sum(widths) + 2 * len(widths) <= 80
 
 
 def test_the_terminals_sentences_are_the_candidates_verdicts(home, metrics):
-    sentences = terminal.verdict_lines(read(home))
+    sentences = report_files.verdict_lines(read(home))
     assert f"MGMT promoter methylation, vit: {metrics['endpoints']['mgmt']['models']['vit']['verdict']}" in sentences
     assert "TERT promoter mutation: no patient has a label, so it is not trained" in sentences
     assert len(sentences) == 5 + 2
@@ -495,4 +501,4 @@ def test_a_tiny_run_that_knows_nothing_has_a_report_of_undefined_figures(tmp_pat
     assert "undefined (n = 9)" in words
     assert "p undefined" in words
     assert "Excluded patients" not in words
-    assert {row.judged for row in terminal.result_rows(read(home))} == {"not judged", "no result"}
+    assert {row.judged for row in report_files.result_rows(read(home))} == {"not judged", "no result"}

@@ -38,7 +38,7 @@ from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.report import assembly
-from mri_vit.report.pages import patient_drawings, patient_pages
+from mri_vit.report.pages import page_pictures, patient_pages, report_files
 from mri_vit.report.pages.patient_pages import Visit
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
@@ -50,6 +50,8 @@ from mri_vit.report.words import map_sentences, notation, run_facts
 from mri_vit.settings import schema
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 from mri_vit.settings.sections import Grid
+
+pytestmark = pytest.mark.long(70)
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
@@ -94,7 +96,7 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Metrics]:
     """A made-up run, hostile in its name, and what is measured of two of its endpoints."""
-    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up", models=("vit",)))
     asked = tuple(one for one in run.study.endpoints if one.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked, "name": f"study {HOSTILE}"}))
     return run, assembly.metrics(run)
@@ -134,7 +136,7 @@ def addresses(run: Path, report: tuple[Run, Metrics], scanned: Path) -> dict[str
     mask[20:30, 40:52, 15:22] = 1
     write(Volume(mask, AFFINE), run / "mask.nii.gz")
     found = visits(run, report[1], scanned, run / "mask.nii.gz")
-    patient_pages.write_patient_pages(report[0], report[1], found, run / "report")
+    patient_pages.write_patient_pages(report[0], report[1], found, run / "report", report_files.report_templates(report[1]))
     return {one.visit: one.link for one in found}
 
 
@@ -443,24 +445,26 @@ def test_a_visit_of_whom_no_scan_is_left_keeps_the_page_of_what_was_predicted(re
     run, metrics = report
     found = patient_pages.visits(replace(run, qc=()), metrics)
     assert len(found) == len({visit_id(*pair) for pair in zip(run.predictions.patient, run.predictions.session, strict=True)})
-    patient_pages.write_patient_pages(run, metrics, found[:2], tmp_path)
+    patient_pages.write_patient_pages(run, metrics, found[:2], tmp_path, report_files.report_templates(metrics))
     assert sorted(path.name for path in (tmp_path / "patients").iterdir()) == sorted(f"{one.name}.html" for one in found[:2])
     assert "<canvas" not in (tmp_path / "patients" / f"{found[0].name}.html").read_text()
 
 
 def test_volumes_stay_while_nothing_that_they_show_has_changed(run, report, scanned, tmp_path):
     one = visits(run, report[1], scanned)[-1]
-    patient_pages.write_patient_pages(report[0], report[1], [one], tmp_path)
+    patient_pages.write_patient_pages(report[0], report[1], [one], tmp_path, report_files.report_templates(report[1]))
     file = tmp_path / "patients" / "p3.js"
     before = file.stat().st_mtime_ns
-    patient_pages.write_patient_pages(report[0], report[1], [one], tmp_path)
+    patient_pages.write_patient_pages(report[0], report[1], [one], tmp_path, report_files.report_templates(report[1]))
     assert file.stat().st_mtime_ns == before
     (tmp_path / "p00").mkdir()
     for name in ("tokens.safetensors", "qc.png"):
         shutil.copyfile(scanned / name, tmp_path / "p00" / name)
     record = json.loads((scanned / "patient.json").read_text())
     (tmp_path / "p00" / "patient.json").write_text(json.dumps({**record, "steps": [{"step": "another"}]}))
-    patient_pages.write_patient_pages(report[0], report[1], [replace(one, prepared=tmp_path / "p00")], tmp_path)
+    patient_pages.write_patient_pages(
+        report[0], report[1], [replace(one, prepared=tmp_path / "p00")], tmp_path, report_files.report_templates(report[1])
+    )
     assert file.stat().st_mtime_ns > before
 
 
@@ -474,7 +478,7 @@ def test_a_map_of_zeros_is_shown_clear(run, tmp_path):
     with pytest.raises(UnusablePatient, match="empty image"):
         read(home / facts["maps"][0]["files"]["t1ce"])
     (home / "map.json").write_text(json.dumps(facts))
-    drawn = patient_drawings.viewer_volumes(None, maps(tmp_path)[0], None, facts["maps"], "t1ce")
+    drawn = page_pictures.viewer_volumes(None, maps(tmp_path)[0], None, facts["maps"], "t1ce")
     first, second = (np.asarray(image(one["volume"]).dataobj) for one in drawn["maps"])
     assert first.shape == second.shape
     assert (first.max(), second.max()) == (0, 255)
@@ -487,7 +491,7 @@ def image(text: str) -> nib.Nifti1Image:
 
 def test_prepared_scans_lie_where_the_reference_lies(scanned: Path):
     stored = tokens.load(scanned / "tokens.safetensors")
-    found = patient_drawings.prepared_volumes(scanned)
+    found = page_pictures.prepared_volumes(scanned)
     assert list(found) == list(schema.CHANNELS)
     for name, one in found.items():
         whole = tokens.to_volume(stored)[schema.CHANNELS.index(name)].astype(float)
@@ -505,7 +509,7 @@ def test_larger_voxels_are_means_and_lie_where_their_parts_lay():
     grid = Grid(edge=16, spacing_mm=0.5, patch=8)
     volume = np.random.default_rng(0).normal(size=(4, 16, 16, 16)).astype(np.float32)
     stored = tokens.from_volume(volume, np.ones((16, 16, 16), bool), grid, "-")
-    made = patient_drawings.coarse_tokens(stored)
+    made = page_pictures.coarse_tokens(stored)
     assert (made.grid.edge, made.grid.spacing_mm, made.grid.patch) == (4, 2.0, 2)
     parts = tokens.to_volume(stored).astype(np.float32).reshape(4, 4, 4, 4, 4, 4, 4)
     np.testing.assert_allclose(tokens.to_volume(made), parts.mean(axis=(2, 4, 6)), atol=1e-3)
@@ -516,24 +520,30 @@ def test_larger_voxels_are_means_and_lie_where_their_parts_lay():
 def test_a_tumours_mask_lies_where_it_lay_and_holds_no_labels():
     mask = np.zeros((20, 22, 24), np.uint8)
     mask[5:12, 6:14, 7:15] = 4
-    drawn = patient_drawings.tumour_volume(Volume(mask, AFFINE))
+    drawn = page_pictures.tumour_volume(Volume(mask, AFFINE))
     at = np.argwhere(drawn.array == 1) @ drawn.affine[:3, :3].T + drawn.affine[:3, 3]
     np.testing.assert_allclose(at, np.argwhere(mask) @ AFFINE[:3, :3].T + AFFINE[:3, 3])
     assert drawn.array.max() == 1
 
 
 def test_equal_runs_give_equal_pages(run, report, scanned, addresses, tmp_path):
-    patient_pages.write_patient_pages(report[0], report[1], visits(run, report[1], scanned, run / "mask.nii.gz"), tmp_path)
+    patient_pages.write_patient_pages(
+        report[0],
+        report[1],
+        visits(run, report[1], scanned, run / "mask.nii.gz"),
+        tmp_path,
+        report_files.report_templates(report[1]),
+    )
     for file in (tmp_path / "patients").iterdir():
         assert file.read_bytes() == (run / "report" / "patients" / file.name).read_bytes()
 
 
 def test_the_page_holds_scan_and_map_where_they_lie(run):
     scan, heat = head()
-    box = patient_drawings.bounding_box(scan.array.astype(np.float32))
+    box = page_pictures.bounding_box(scan.array.astype(np.float32))
     raw = gzip.decompress(
         base64.b64decode(
-            patient_drawings.base64_nifti(patient_drawings.cropped(Volume(patient_drawings.map_levels(heat.array), AFFINE), box))
+            page_pictures.base64_nifti(page_pictures.cropped(Volume(page_pictures.map_levels(heat.array), AFFINE), box))
         )
     )
     image = nib.Nifti1Image.from_bytes(raw)
@@ -548,7 +558,7 @@ def test_the_page_holds_scan_and_map_where_they_lie(run):
 
 def test_colour_and_opacity_are_those_of_the_picture():
     share = np.array([0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 40.0], np.float32).reshape(7, 1, 1)
-    level = patient_drawings.map_levels(share).ravel()
+    level = page_pictures.map_levels(share).ravel()
     height = np.array([0, 0, 0.25, 0.5, 0.75, 1, 1])
     np.testing.assert_allclose((level / 255) ** 2, height, atol=0.004)  # NiiVue's opacity at a level
     table = patient_pages.colour_table()
@@ -614,4 +624,4 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     ]
     present = run_files.maps(tmp_path, tiny.explain.of_maps, [])[0]
     assert [shown.subject for shown in present] == ["p00"]  # what this version writes, the report reads
-    assert [patient_drawings.drawable(found, "t1ce") for found in withheld] == [True, False]
+    assert [page_pictures.drawable(found, "t1ce") for found in withheld] == [True, False]

@@ -31,7 +31,7 @@ from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import map_figures
 from mri_vit.report.figures import map_figures as figures
 from mri_vit.report.numbers import maps
-from mri_vit.report.pages import report_files, terminal
+from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
@@ -459,10 +459,10 @@ def test_a_damaged_file_is_named(tmp_path, content):
 
 def test_maps_that_nobody_could_judge_are_not_said_to_fail(scored):
     few = measured(made(4))
-    heads = [line.partition(": ") for line in terminal._map_verdicts(completed(MapEvaluation, few))]
+    heads = [line.partition(": ") for line in report_files._map_verdicts(completed(MapEvaluation, few))]
     assert heads[0] == ("Maps of MGMT promoter methylation", ": ", "not judged: fewer than 5 patients could be scored")
     mixed = measured(made(shuffled=0.1, folds=0.1))  # gradient attention moves, but networks of true labels differ as much
-    assert terminal._map_verdicts(completed(MapEvaluation, mixed))[0].endswith(
+    assert report_files._map_verdicts(completed(MapEvaluation, mixed))[0].endswith(
         "none of 2 passes its checks (1 not settled, 1 fails a check)"
     )
 
@@ -493,7 +493,7 @@ def test_a_run_with_maps_of_an_earlier_version_says_how_to_make_them_anew(tmp_pa
     assert "1 map was made with other settings or an older version" in page
     assert "run <code>mri-vit explain</code> again." in page
     assert "12.3" not in page
-    assert terminal.verdict_lines(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
+    assert report_files.verdict_lines(read(folder / "report"))[-1].endswith("run `mri-vit explain` again")
 
 
 def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():

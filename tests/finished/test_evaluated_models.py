@@ -20,8 +20,8 @@ from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.finished import external_models
-from mri_vit.finished.trained_run import on_others
+from mri_vit.finished import evaluate
+from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.predictors import late_fusion
 from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
@@ -31,7 +31,10 @@ from mri_vit.settings.recipe import CLINICAL, FUSED, SHUFFLED, SITE, Comparator,
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Controls
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(15),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 CONSOLE = Console(quiet=True)
 ASKED_CONTROLS: tuple[Control, ...] = (CLINICAL, SITE, SHUFFLED)
 ASKED = 6  # patients of the other cohort
@@ -67,7 +70,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def asked(trained: tuple[Study, list[Patient]], tmp_path: Path) -> tuple[Study, Study, list[Patient]]:
     """The run's study, that of another cohort, and its patients, who have ids of the run's and other scans and ages."""
     past, inside = trained
-    study = on_others(past, workers=1, output=tmp_path / "evaluation", prepared=tmp_path / "prepared")
+    study = past.model_copy(update={"output": tmp_path / "evaluation", "prepared": tmp_path / "prepared"})
     others = []
     for index in range(ASKED):
         shutil.copytree(past.prepared / inside[-1 - index].id, study.prepared / inside[index].id)
@@ -91,7 +94,7 @@ def content(folder: Path) -> dict[Path, bytes]:
 def test_every_model_is_judged_in_one_form_and_the_run_is_not_written_to(asked):
     past, study, others = asked
     before = content(past.output)
-    found, notes = external_models.tables(past.output, past, study, others, CONSOLE)
+    found, notes = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     assert content(past.output) == before
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", "deep", FUSED, "clinical", "site"]
     made = predictions.load(past.output / files.PREDICTIONS)
@@ -103,13 +106,13 @@ def test_every_model_is_judged_in_one_form_and_the_run_is_not_written_to(asked):
             own = made.loc[(made.model == scores.model.iloc[0]) & (made.endpoint == name)]
             thresholds = own.groupby("fold").threshold.first()
             np.testing.assert_allclose(rows.threshold.astype(float), thresholds.mean())
-    assert notes["shuffled"] == external_models.NO_LEAK
+    assert notes["shuffled"] == evaluate.NO_LEAK
     assert "deep" not in notes
 
 
 def test_a_comparator_says_the_mean_over_folds_of_the_mean_over_seeds(asked):
     past, study, others = asked
-    found, _ = external_models.tables(past.output, past, study, others, CONSOLE)
+    found, _ = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     blind = [without_labels(p) for p in others]
     one = networks(study)["deep"].model_copy(update={"train": networks(study)["deep"].train.model_copy(update={"seeds": 1})})
     homes = [comparator_folder(past.output, "deep") / fold / seed for fold in ("fold-1", "fold-2") for seed in ("", "seed-2")]
@@ -138,7 +141,7 @@ def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_t
         ):
             predictor.fit(train, tune)
             said[name].append(predictor.predict([without_labels(p) for p in renamed]))
-    found, notes = external_models.tables(past.output, past, study, others, CONSOLE)
+    found, notes = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     for name, folds_said in said.items():
         for which, value in enumerate(("score", "survival")):
             each = pd.concat([by_key(tables[which], value) for tables in folds_said], axis=1)
@@ -154,7 +157,7 @@ def test_a_run_whose_late_fusion_was_weighed_otherwise_than_its_patients_say_is_
     shutil.copytree(past.output, tmp_path / "run")
     (tmp_path / "run" / files.COMPARATORS / FUSED / "fold-1" / files.FUSION).write_text('{"mgmt": "other"}')
     with pytest.raises(IntegrityError, match="fitted again"):
-        external_models.tables(tmp_path / "run", past, study, others, CONSOLE)
+        evaluate.tables(TrainedRun(tmp_path / "run", past), study, others, CONSOLE)
 
 
 def test_a_model_whose_files_are_gone_is_noted_with_its_reason_and_the_others_are_judged(asked, tmp_path):
@@ -162,20 +165,20 @@ def test_a_model_whose_files_are_gone_is_noted_with_its_reason_and_the_others_ar
     run = tmp_path / "run"
     shutil.copytree(past.output, run)
     (comparator_folder(run, "deep") / "fold-2" / "seed-2" / files.WEIGHTS).unlink()
-    found, notes = external_models.tables(run, past, study, others, CONSOLE)
+    found, notes = evaluate.tables(TrainedRun(run, past), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", FUSED, "clinical", "site"]
-    assert notes["deep"] == "not judged here: the weights of fold-2 are not there any more"
+    assert notes["deep"] == "not judged here: the weights of fold-2 no longer exist"
     for fold in ("fold-1", "fold-2"):
         (run / fold / files.WEIGHTS).unlink()
-    found, notes = external_models.tables(run, past, study, others, CONSOLE)
+    found, notes = evaluate.tables(TrainedRun(run, past), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["clinical", "site"]
-    assert notes["vit"] == notes[FUSED] == "not judged here: the weights of fold-1, fold-2 are not there any more"
+    assert notes["vit"] == notes[FUSED] == "not judged here: the weights of fold-1, fold-2 no longer exist"
 
 
 def test_without_the_runs_own_prepared_patients_late_fusion_is_noted(asked, tmp_path):
     past, study, others = asked
     elsewhere = past.model_copy(update={"prepared": tmp_path / "nowhere"})
-    found, notes = external_models.tables(past.output, elsewhere, study, others, CONSOLE)
+    found, notes = evaluate.tables(TrainedRun(past.output, elsewhere), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", "deep", "clinical", "site"]
     assert notes[FUSED].startswith("not made: the prepared patient p00")
 
@@ -185,32 +188,31 @@ def test_a_marker_that_is_an_endpoint_of_one_cohort_and_a_column_of_the_other_is
     run.mkdir()
     (run / files.NOTES).write_text('{"clinical_columns": "age, mgmt"}')
     study = make_tiny(tmp_path)
+    trained = TrainedRun(run, study)
     ours = [replace(p, clinical={"age": "60"}) for p in cohort.read(study.cohort, study.endpoints)]
     theirs = [
         replace(p, clinical={"age": "60", "mgmt": "" if np.isnan(p.labels["mgmt"]) else f"{p.labels['mgmt']:.0f}"}, labels={})
         for p in ours
     ]
-    pd.testing.assert_frame_equal(external_models.clinical(ours, study, run), external_models.clinical(theirs, study, run))
+    pd.testing.assert_frame_equal(evaluate.clinical(trained, ours), evaluate.clinical(trained, theirs))
     with pytest.raises(UsageError, match="the cohort table has no column mgmt"):
-        external_models.clinical([replace(p, labels={}) for p in ours], study, run)
+        evaluate.clinical(trained, [replace(p, labels={}) for p in ours])
 
 
 def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
     past, study, others = asked
     at = [replace(p, clinical=p.clinical | {"site": "A"}) for p in others]
     with pytest.raises(UsageError, match="all patients here are of one site"):
-        external_models.control("site", past.output, past, study, at)
+        evaluate.control("site", TrainedRun(past.output, past), study, at)
     strangers = [replace(p, clinical=p.clinical | {"site": "C"}) for p in others]
     with pytest.raises(UsageError, match="no patient here is of a site that the run was trained on"):
-        external_models.control("site", past.output, past, study, strangers)
-    scores, _ = external_models.control("site", past.output, past, study, others)
+        evaluate.control("site", TrainedRun(past.output, past), study, strangers)
+    scores, _ = evaluate.control("site", TrainedRun(past.output, past), study, others)
     assert scores.assign(score=scores.score.astype(float).round(9)).groupby("endpoint").score.nunique().tolist() == [2, 2]
 
 
 def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
     past, study, others = asked
     spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
-    with pytest.raises(UsageError, match=r"of another kind \(numbers or words\) in this cohort: age"):
-        external_models.covariates(
-            external_models.clinical, past.output, past, run_cohort.included(past, past.output), study, spoiled
-        )
+    with pytest.raises(UsageError, match=r"have another type \(numbers or words\) in this cohort: age"):
+        evaluate.covariates("clinical", TrainedRun(past.output, past), study, spoiled)

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from made.pair import as_vit, copied, divided_anew, make_a, opened
 
-from mri_vit.finished import comparison_numbers
-from mri_vit.finished.comparison_document import Compared
+from mri_vit.finished import comparison as compared_runs
+from mri_vit.finished.comparison import Compared
 from mri_vit.finished.paired_runs import Rows
 from mri_vit.metrics import comparison
 from mri_vit.metrics.discrimination import delong_paired
@@ -20,6 +20,8 @@ from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.judged import flags, floats, known_rows
 from mri_vit.report.schema.metrics import Design
 from mri_vit.settings.schema import Endpoint
+
+pytestmark = pytest.mark.long(23)
 
 MARKER = Endpoint(name="mgmt", kind="binary")
 SURVIVAL = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
@@ -35,7 +37,7 @@ def numbers_of(found: Compared) -> tuple[float, ...]:
 def test_two_runs_differ_as_two_models_of_one_report_do(tmp_path: Path, repeats: int):
     a = make_a(tmp_path / "a", repeats)
     both = opened(a, copied(a, "b", as_vit("twin")))
-    found = comparison_numbers.compared_endpoints(both)
+    found = compared_runs.compared_endpoints(both)
     for endpoint in both.endpoints:
         own, twin = (known_rows(both.a.run, endpoint, model) for model in ("vit", "twin"))
         if not len(own):
@@ -52,7 +54,7 @@ def test_two_runs_differ_as_two_models_of_one_report_do(tmp_path: Path, repeats:
 def test_each_runs_figure_is_the_one_that_its_report_judges(tmp_path: Path):
     a = make_a(tmp_path / "a", 2)
     both = opened(a, copied(a, "b", as_vit("twin")))
-    for endpoint, models in comparison_numbers.compared_endpoints(both).items():
+    for endpoint, models in compared_runs.compared_endpoints(both).items():
         asked = next(one for one in both.endpoints if one.name == endpoint)
         for model, one in models.models.items():
             rows = known_rows(both.a.run, asked, model)
@@ -63,7 +65,7 @@ def test_each_runs_figure_is_the_one_that_its_report_judges(tmp_path: Path):
 
 def test_a_run_beside_itself_has_equal_predictions_and_nothing_is_tested(tmp_path: Path):
     a = make_a(tmp_path / "a", 2)
-    found = [one for models in comparison_numbers.compared_endpoints(opened(a, a)).values() for one in models.models.values()]
+    found = [one for models in compared_runs.compared_endpoints(opened(a, a)).values() for one in models.models.values()]
     assert len(found) == 4 * 3  # vit, twin and clinical; labels of the shuffled control are nobody's
     for one in found:
         assert (one.kind, one.difference, one.p) == ("same", 0.0, 1.0)
@@ -73,7 +75,7 @@ def test_a_run_beside_itself_has_equal_predictions_and_nothing_is_tested(tmp_pat
 
 def test_p_are_adjusted_over_all_that_is_tested_and_over_nothing_else(tmp_path: Path):
     a = make_a(tmp_path / "a")
-    found = comparison_numbers.compared_endpoints(opened(a, copied(a, "b", as_vit("twin"))))
+    found = compared_runs.compared_endpoints(opened(a, copied(a, "b", as_vit("twin"))))
     every = [one for models in found.values() for one in models.models.values()]
     tested = [one for one in every if not math.isnan(one.p_adjusted)]
     assert {one.role for one in every if one.kind == "same"} == {"control"}
@@ -82,8 +84,8 @@ def test_p_are_adjusted_over_all_that_is_tested_and_over_nothing_else(tmp_path: 
     strong = copied(
         a, "strong", lambda table: table.assign(score=table.score.where(table.model != "vit", table.truth.fillna(0.5)))
     )
-    assert comparison_numbers.compared_endpoints(opened(a, strong))["pten"].models["vit"].kind == "b"
-    assert comparison_numbers.compared_endpoints(opened(strong, a))["pten"].models["vit"].kind == "a"
+    assert compared_runs.compared_endpoints(opened(a, strong))["pten"].models["vit"].kind == "b"
+    assert compared_runs.compared_endpoints(opened(strong, a))["pten"].models["vit"].kind == "a"
 
 
 def test_fewer_than_five_of_a_class_are_not_compared(tmp_path: Path):
@@ -97,7 +99,7 @@ def test_fewer_than_five_of_a_class_are_not_compared(tmp_path: Path):
 
         one = copied(a, f"a{few}", rare)
         other = copied(one, f"b{few}", lambda table: table.assign(score=table.score * np.linspace(0.9, 1, len(table))))
-        endpoint = comparison_numbers.with_verdict(comparison_numbers.compared_endpoints(opened(one, other))["mgmt"])
+        endpoint = compared_runs.compared_endpoints(opened(one, other))["mgmt"]
         found = endpoint.models["vit"]
         assert (found.marked, found.kind) == (few, kind)
         assert ("fewer than 5 positive or negative patients" in found.verdict) == (kind == "undefined")
@@ -119,7 +121,7 @@ def rows(seed: int, n: int = 120, folds: tuple[int, int] = (4, 4), worth: float 
 
 def test_two_evaluations_are_compared_by_delongs_paired_test():
     made = rows(1, folds=(1, 1))
-    found = comparison_numbers.test(MARKER, made, OUTSIDE)
+    found = compared_runs.test(MARKER, made, OUTSIDE)
     expected = delong_paired(flags(made.a.truth), floats(made.a.score), floats(made.b.score))
     assert (found.difference, found.z, found.p) == pytest.approx((expected.difference, expected.z, expected.p), rel=1e-9)
 
@@ -138,7 +140,7 @@ def test_where_folds_differ_the_error_is_that_of_leaving_out_patient_by_patient(
 
     left_out = np.array([difference(np.arange(n) != i) for i in range(n)])
     jackknife = math.sqrt((n - 1) / n * ((left_out - left_out.mean()) ** 2).sum())
-    found = comparison_numbers.test(endpoint, Rows("vit", a, b), BOTH)
+    found = compared_runs.test(endpoint, Rows("vit", a, b), BOTH)
     assert found.difference == pytest.approx(difference(np.full(n, True)))
     assert found.difference / found.z == pytest.approx(math.sqrt(2) * jackknife, rel=0.05)  # the two differ by order 1 / n
 
@@ -151,7 +153,7 @@ def test_patients_are_paired_where_folds_differ():
         tables = [within_fold_auc(flags(t.truth), floats(t.score), t.fold.to_numpy()) for t in (made.a, made.b)]
         spread.append(tables[0].value - tables[1].value)
         independent.append(tables[0].variance + tables[1].variance)
-        paired = comparison_numbers.test(MARKER, made, BOTH)
+        paired = compared_runs.test(MARKER, made, BOTH)
         claimed.append((paired.difference / paired.z) ** 2 / 2)  # without the inflation, for these scores were not trained
     assert np.mean(claimed) == pytest.approx(np.var(spread), rel=0.25)  # of 80 a variance is known to 16 %
     assert np.mean(independent) > 1.3 * np.mean(claimed)
@@ -172,6 +174,7 @@ def refitted(generator: np.random.Generator, features: np.ndarray, truth: np.nda
     return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [(1, 1), (2, 3)])
 def test_two_refitted_models_that_know_nothing_seldom_differ_whatever_their_folds(repeats: tuple[int, int]):
     """Of 150 studies on noise 7.5 are expected at 0.05; 16 or more has a chance of 0.4 %. As scores given they are too many."""
@@ -180,7 +183,7 @@ def test_two_refitted_models_that_know_nothing_seldom_differ_whatever_their_fold
     for _ in range(150):
         truth = generator.permutation(60) < 27
         made = [refitted(generator, generator.normal(size=(60, 8)), truth, count) for count in repeats]
-        found.append(comparison_numbers.test(MARKER, Rows("vit", *made), BOTH))
+        found.append(compared_runs.test(MARKER, Rows("vit", *made), BOTH))
     assert sum(one.p <= 0.05 for one in found) < 16
     if repeats == (1, 1):
         assert sum(abs(one.z) * math.sqrt(2) >= 1.96 for one in found) >= 16
@@ -195,15 +198,15 @@ def test_ranks_are_of_each_fold_and_of_the_mean_of_repeats():
             "score": [5.0, 6.0, 0.2, 0.1, 1.0, 3.0, 2.0, 3.0],
         }
     )
-    assert comparison_numbers.ranks(table).tolist() == [0.0, 0.75, 1.0, 0.25]
+    assert compared_runs.ranks(table).tolist() == [0.0, 0.75, 1.0, 0.25]
 
 
 def test_folds_are_known_to_be_others(tmp_path: Path):
     a = make_a(tmp_path / "a", 2)
-    assert comparison_numbers.same_folds(opened(a, copied(a, "b", as_vit("twin"))))
+    assert compared_runs.same_folds(opened(a, copied(a, "b", as_vit("twin"))))
     other = opened(a, divided_anew(a, "other"))
-    assert not comparison_numbers.same_folds(other)
-    assert comparison_numbers.inflation(other) == pytest.approx(math.sqrt(2))
-    found = comparison_numbers.compared_endpoints(other)["mgmt"].models["vit"]
+    assert not compared_runs.same_folds(other)
+    assert compared_runs.inflation(other) == pytest.approx(math.sqrt(2))
+    found = compared_runs.compared_endpoints(other)["mgmt"].models["vit"]
     assert found.kind == "alike"  # the same scores, but of other pairs of patients
     assert not found.same_predictions
