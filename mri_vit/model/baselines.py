@@ -1,5 +1,5 @@
 """Baselines: published 3D networks, all of them MONAI's, from a dense volume to features, behind the encoder's interface
-(patches and their places go in).
+(patches and their grid positions go in).
 
 A builder gives a module without its classifier; the study's own heads read the features, as they read the Vision Transformer's.
 Every network is the published one with its kernels made cubes, and starts from random weights. The patches are laid out on the
@@ -154,7 +154,7 @@ def _seresnext50(channels: int) -> nn.Module:
 
 
 def _monai_vit(model: Model, channels: int, size: Size, patch: int) -> nn.Module:
-    """The study's width, depth, heads and MLP; it sees every place of the box, empty or not."""
+    """The study's width, depth, heads and MLP; it sees every position of the box, empty or not."""
     from monai.networks.nets.vit import ViT
 
     dim, depth, heads, mlp = model.shape
@@ -272,7 +272,7 @@ class VolumeEncoder(nn.Module):
     def forward(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
-        """The features. What is not `present` lies at no place, and so in no volume."""
+        """The features. What is not `present` lies at no grid position, and so in no volume."""
         volume = self.volume(patches, place)
         return self.net(
             volume.contiguous(memory_format=torch.channels_last_3d)
@@ -306,20 +306,20 @@ class HybridEncoder(nn.Module):
     def tokens(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
     ) -> tuple[Float[Tensor, "b n f"], Int[Tensor, "b n"]]:
-        """What the Vision Transformer reads: the map's voxels and their places."""
+        """What the Vision Transformer reads: the map's voxels and their positions."""
         voxels = rearrange(self.trunk(self.volume(patches, place)), "b f x y z -> b (x y z) f")
         return voxels, torch.arange(voxels.shape[1], device=voxels.device).expand(len(voxels), -1)
 
     def forward(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
-        """The features. What is not `present` lies at no place, and so in no volume."""
+        """The features. What is not `present` lies at no grid position, and so in no volume."""
         return self.encoder(*self.tokens(patches, place))
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the grid's places, and the `channels` that are read in it of those that are `stored`.
+    """A box of the grid's positions, and the `channels` that are read in it of those that are `stored`.
 
     `start` and `end` (exclusive) are along i, j, k.
     """
@@ -332,11 +332,11 @@ class Box:
 
     @classmethod
     def of_head(cls, grid: Grid, channels: tuple[str, ...], stored: tuple[str, ...]) -> Box:
-        """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole places of the grid."""
+        """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole grid positions."""
         place_mm = grid.patch * grid.spacing_mm
         start, end = [], []
         for centre, (low, high) in zip(GRID_CENTRE_MM, BRAIN_MM, strict=True):
-            outer = centre - grid.side * place_mm / 2  # the outer face of the first place
+            outer = centre - grid.side * place_mm / 2  # the outer face of the first grid position
             start.append(max(0, math.floor((low - MARGIN_MM - outer) / place_mm)))
             end.append(min(grid.side, math.ceil((high + MARGIN_MM - outer) / place_mm)))
         return cls(grid, channels, stored, (start[0], start[1], start[2]), (end[0], end[1], end[2]))
@@ -354,7 +354,7 @@ class Box:
         return i * self.grid.patch, j * self.grid.patch, k * self.grid.patch
 
     def slot(self, place: Int[Tensor, "b p"]) -> Int[Tensor, "b p"]:
-        """A place of the grid counted within the box as places are in the grid; one past the last for all that lie outside."""
+        """A grid position counted within the box as in the grid; one past the last for all that lie outside."""
         side, (i, j, k), (rows, columns, layers) = self.grid.side, self.start, self.sides
         i, j, k = place // side**2 - i, place // side % side - j, place % side - k
         inside = (i >= 0) & (i < rows) & (j >= 0) & (j < columns) & (k >= 0) & (k < layers)

@@ -21,7 +21,7 @@ from mri_vit import style
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
-from mri_vit.crossval.pretraining import starting_study
+from mri_vit.crossval.work_units import starting_study
 from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError

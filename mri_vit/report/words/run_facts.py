@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mri_vit.crossval import power
+from mri_vit.crossval import folds
 from mri_vit.metrics import within_fold
-from mri_vit.report.numbers.patients import Worst
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import Result
-from mri_vit.report.schema.metrics import Design, Metrics, Settings
-from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.measured import Worst
+from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
@@ -95,7 +94,7 @@ def could_show(result: Result) -> str:
     test = result.chance_test
     if not test.error > 0:
         return ""
-    return power.sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
+    return folds.power_sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
@@ -155,7 +154,7 @@ def table1_caption(table: Table1) -> str:
             )
         caption += "."
     if table.left_out:
-        caption += f" {table.left_out} further columns of the cohort table are not described here."
+        caption += f" {table.left_out} further columns of the cohort table are not shown here."
     return caption
 
 
