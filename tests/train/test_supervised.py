@@ -34,7 +34,10 @@ from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.supervised import Feed, fit, outputs, settle, shares, untrained
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(26),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 OPTIONS: list[dict[str, Any]] = [  # of [train]

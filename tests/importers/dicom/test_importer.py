@@ -20,6 +20,8 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.dicom import identity, importer
 from mri_vit.importers.layout import SourceContents
 
+pytestmark = pytest.mark.long(21)
+
 AGENT = {"ContrastBolusAgent": "GADAVIST"}
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 
@@ -278,7 +280,7 @@ def test_the_key_lies_beside_the_output_for_its_owner_alone(tmp_path: Path) -> N
         identity.load_hasher(key, tmp_path / "out2")
     key.chmod(0o600)
     key.write_text("short")
-    with pytest.raises(UsageError, match="is no key"):
+    with pytest.raises(UsageError, match="is not a key"):
         identity.load_hasher(key, tmp_path / "out2")
     with pytest.raises(UsageError, match="lies in the output"):
         identity.load_hasher(tmp_path / "out" / "a.key", tmp_path / "out")
