@@ -1,5 +1,5 @@
 # make demo: the built-in cohort from nothing to its report.  make check: style, types, layers.
-# make test: the tests, but for those that take long.  make long: those.
+# make test: the tests, but for those that take long.  make long: those.  make nightly: all, with simulations, and the coverage.
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
@@ -8,7 +8,7 @@ TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='t
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long slow cluster browser same check docs pictures clean
+.PHONY: demo test long nightly cluster browser same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -22,8 +22,9 @@ test: .venv/ready
 long: .venv/ready
 	$(PYTEST) -m 'long and not slow'
 
-slow: .venv/ready
-	$(BIN)/pytest -m slow -s
+nightly: .venv/ready
+	$(PYTEST) -m '' --hypothesis-profile=nightly --cov --cov-report=
+	@echo "tests run $$($(BIN)/coverage report --format=total) % of the package's statements"
 
 cluster: .venv/ready
 	command -v slurmctld slurmd munged sbatch || apt-get install --yes --no-install-recommends slurmctld slurmd slurm-client munge

@@ -9,7 +9,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 sys.path[:0] = [str(HERE), str(ROOT)]
 
-import study_keys  # noqa: E402  # beside this file
+import metrics_page  # noqa: E402  # beside this file
+import study_keys  # noqa: E402  # likewise
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MADE = HERE / "_made"  # pages that are written anew by every build; git ignores it
@@ -18,6 +19,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 shutil.rmtree(MADE, ignore_errors=True)
 MADE.mkdir()
 (MADE / "study_keys.md").write_text(study_keys.page(), encoding="utf-8")
+(MADE / "metrics.md").write_text(metrics_page.page(), encoding="utf-8")
 for notebook in NOTEBOOKS:
     shutil.copy(notebook, MADE / notebook.name)
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from mri_vit.crossval import comparators, comparison, folds, in_parallel, power, pretraining
+from mri_vit.crossval import comparators, comparison, folds, work_units
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.in_parallel import Unit
+from mri_vit.crossval.work_units import Unit
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
@@ -43,7 +43,7 @@ def run(study: Study, console: Console) -> int:
         say(console, _device(study))
         if not (folder / files.FOLDS).exists():
             expected = folds.make(patients, study.endpoints, study.train, study.seed)
-            for caution in power.cautions(patients, study.endpoints, expected):
+            for caution in folds.power_cautions(patients, study.endpoints, expected):
                 say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, run_cohort.segmented(without_excluded(patients, excluded), study), folder)
@@ -80,13 +80,13 @@ def pretrain(study: Study, folder: Path, console: Console) -> None:
 
     Raises UsageError when no network of the study is pretrained.
     """
-    if not pretraining.pretrains(study):
+    if not work_units.pretrains(study):
         raise UsageError('no network has pretraining enabled: set pretrain.method = "mae" or "dino" in the study or a comparator')
     comparators.refuse_missing_gpus(study)
     patients, splits = divided_before(study, folder)
-    _side_by_side(study, folder, console, "pretrain", in_parallel.encoders(study, patients, splits, folder))
+    _side_by_side(study, folder, console, "pretrain", work_units.encoder_units(study, patients, splits, folder))
     with progress(console) as bar:
-        made = pretraining.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
+        made = work_units.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
     jobs.close_ledger(folder / files.JOBS / "train")
     for one in made:
         say(console, f"{one.title}: last loss {one.loss:.3f}, {one.file}")
@@ -110,9 +110,9 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     )  # their weights are read again; of the other models only tables are checked,
     integrity.refuse_changed_run(folder, console, names=integrity.TABLES)  # because a pipeline may have deleted their weights
     for name, units in (
-        ("pretrain", in_parallel.encoders),
-        ("train", in_parallel.folds),
-        ("confirm", in_parallel.confirmation),
+        ("pretrain", work_units.encoder_units),
+        ("train", work_units.fold_units),
+        ("confirm", work_units.confirmation_units),
     ):
         _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
@@ -128,7 +128,7 @@ def _side_by_side(study: Study, folder: Path, console: Console, name: str, units
         return
     with progress(console) as bar:
         task = bar.add_task(f"{name}, {f'{at.workers} at a time' if at.here else study.executor.kind}", total=len(units), note="")
-        for unit in in_parallel.fit(units, at):
+        for unit in work_units.work_through(units, at):
             bar.update(task, advance=1, note=unit.title)
 
 

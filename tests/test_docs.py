@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
 import shlex
@@ -145,7 +146,7 @@ def test_links_of_pages_that_are_no_part_of_the_built_documentation_lead_to_file
 
 
 def test_a_page_is_at_most_120_lines_and_the_page_of_simulated_effects_60():
-    pages = [page for page in PAGES if page.name not in ("decisions.md", "study_keys.md")]  # lists of short entries
+    pages = [page for page in PAGES if page.name != "decisions.md" and page.parent.name != "_made"]  # lists of short entries
     assert not [page.name for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 120]
     assert len((ROOT / "docs/simulated_effects.md").read_text(encoding="utf-8").splitlines()) <= 60
 
@@ -216,3 +217,21 @@ def test_every_picture_of_the_documentation_is_small():
     pictures = list((ROOT / "docs" / "pictures").iterdir())
     assert pictures
     assert all(picture.stat().st_size < 200_000 for picture in pictures)
+
+
+def test_every_message_that_the_documentation_explains_is_one_of_the_packages():
+    source = {text for file in (ROOT / "mri_vit").rglob("*.py") for text in texts(file.read_text(encoding="utf-8"))}
+    page = (ROOT / "docs/messages.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`.*?) \| ", page, flags=re.MULTILINE)
+    quoted = [message for row in rows for message in re.findall(r"`([^`]+)`", row)]
+    forms = {message: re.compile(".*".join(map(re.escape, re.split(" ?… ?", message)))) for message in quoted}
+    assert len(rows) >= 30
+    assert [message for message, form in forms.items() if not any(map(form.search, source))] == []
+
+
+def texts(code: str) -> Iterator[str]:
+    """Every text of a module, formatted ones with `{}` for each value, spaces made one."""
+    for node in ast.walk(ast.parse(code)):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "{}" for part in parts)
+        yield " ".join(text.split())

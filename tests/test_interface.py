@@ -9,46 +9,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from whole_road import SHRUNKEN, mri_vit, words
 
 import mri_vit as package
 
-STUDY = """
-name = "interface"
-cohort = "{cohort}"
-prepared = "prepared"
-output = "run"
-
-[controls]
-models = []
-
-[[endpoints]]
-name = "mgmt"
-kind = "binary"
-
-[[endpoints]]
-name = "os"
-kind = "survival"
-time = "os_days"
-event = "os_event"
-"""
-
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
-
-
-@pytest.fixture(scope="module")
-def run(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
-    """A run that was trained on the synthetic cohort."""
-    folder = tmp_path_factory.mktemp("interface")
-    (folder / "study.toml").write_text(STUDY.format(cohort=scans))
-    for verb in ("prepare", "train"):
-        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
-    return folder / "run"
+pytestmark = [
+    pytest.mark.long(8),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 @pytest.mark.parametrize("name", package.__all__)
-def test_the_examples_of_the_interface_run(name: str, run: Path, scans: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    known = {"run": run, "cohort": scans, "folder": tmp_path}
+@pytest.mark.usefixtures("in_this_process")
+def test_the_examples_of_the_interface_run(name: str, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    known = {"run": finished / "run", "cohort": finished / "cohort.csv", "folder": tmp_path}
     documented = getattr(package, name)
     around = vars(sys.modules[documented.__module__]) | known
     found = [test for test in doctest.DocTestFinder().find(documented, name, globs=around) if test.examples]

@@ -47,7 +47,10 @@ ROWS = (  # each pair of two options' values stands in a row; the first three co
 )
 QUICK = (ROWS[0], ROWS[4])  # with the documented study, every value of every option
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(75),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 def recommended() -> str:

@@ -56,7 +56,7 @@ def test_every_module_with_shapes_in_its_signatures_is_held_to_them(pytestconfig
     names = str(pytestconfig.getoption("--jaxtyping-packages")).split(",")[:-1]  # the last one is the checker
     typed = [file for file in (ROOT / "mri_vit").rglob("*.py") if "from jaxtyping import" in file.read_text()]
     modules = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in typed]
-    assert len(modules) > 100
+    assert len(modules) > 50
     assert [one for one in modules if not any(f"{one}.".startswith(f"{name}.") for name in names)] == []
 
 

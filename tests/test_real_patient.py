@@ -22,6 +22,8 @@ from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study
 from mri_vit.settings.sections import Explain
 
+pytestmark = pytest.mark.long(16)
+
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*")  # deepbet's weights are TorchScript
 def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scans_own_head(shared: Path, tmp_path: Path):

@@ -53,6 +53,7 @@ OPTIONS = SHRUNKEN | {
 }
 
 pytestmark = [
+    pytest.mark.long(32),
     pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
     pytest.mark.usefixtures("in_this_process"),
 ]

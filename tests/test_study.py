@@ -27,7 +27,10 @@ from mri_vit.settings import schema
 from mri_vit.settings.recipe import CONTROLS, SLICES
 from mri_vit.synthetic import cohort as synthetic
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(111),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 STUDY = """
 name = "road"

@@ -12,9 +12,21 @@ import pandas as pd
 from mri_vit.crossval import permutation_null
 from mri_vit.crossval.comparators import comparator_folder, control_folder, networks, tested
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.leakage import LEAST_PATIENTS_OF_A_SITE, SITE_PROBE_COLUMNS, probe, sites, suspicious
-from mri_vit.crossval.loop import Builder, Tables, cross_validate, fold_seed, parts, permuted, stacked
-from mri_vit.crossval.pretraining import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
+from mri_vit.crossval.loop import (
+    MIN_SITE_PATIENTS,
+    SITE_PROBE_COLUMNS,
+    Builder,
+    Tables,
+    cross_validate,
+    fold_seed,
+    parts,
+    permuted,
+    site_probe,
+    sites,
+    stacked,
+    suspected_leaks,
+)
+from mri_vit.crossval.work_units import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
 from mri_vit.data import predictions, run_cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
@@ -173,7 +185,7 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
                 {"site": [of.get(p.id) for p in patients]}, pd.Index([p.id for p in patients]), dtype=object
             )
         elif asked != CONTROLS:  # by default it is made where it can be, and a table without sites lacks nothing
-            notes[SITE] = f"the cohort table has no two sites of {LEAST_PATIENTS_OF_A_SITE} patients or more"
+            notes[SITE] = f"the cohort table has no two sites of {MIN_SITE_PATIENTS} patients or more"
     return {name: table for name, table in tables.items() if len(table.columns)}, notes
 
 
@@ -219,7 +231,7 @@ def _permuted_labels(
         return cross_validate(others, splits[:1], study, control_folder(run, name), name, build)
 
     first = trained(SHUFFLED)
-    suspects = suspicious(first[0], study.endpoints)
+    suspects = suspected_leaks(first[0], study.endpoints)
     if not suspects:
         return [first]
     tell(f"suspicious: the control on permuted labels predicts {', '.join(suspects)}; a fresh permutation is being made")
@@ -237,7 +249,7 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
         for fold, ids in enumerate(split):
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
-            rows.append(probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
+            rows.append(site_probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
     probed = pd.concat(rows)[SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}

@@ -23,9 +23,7 @@ from typing import Literal
 MAX_NUMBER = 1e100  # its square, which a variance takes, is still a number
 MAX_LEVELS = 10  # a column of more different words is a name or a note, not a category
 MAX_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, NOS): ECOG's scale has as many
-NUMERIC_SHARE = (
-    0.5  # a column with numbers in half of its filled cells is meant as numbers: words do not look like them by chance
-)
+NUMERIC_SHARE = 0.5  # of filled cells: a column with so many numbers is meant as numbers; words do not look like them by chance
 MIN_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
 PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
@@ -48,10 +46,7 @@ IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|numme
 DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
-SORTED_FILL, SHUFFLED_FILL = (
-    0.5,
-    0.8,
-)  # share of its span that a running number fills, in the rows' order and in any: rows are left out
+SORTED_FILL, SHUFFLED_FILL = 0.5, 0.8  # of its span a running number fills, in the rows' order and in any: rows are left out
 
 
 @dataclass(frozen=True)
@@ -84,6 +79,7 @@ def numbers(name: str, cells: Sequence[str]) -> list[float] | None:
 
 def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Contents:
     """What a column holds.
+
     `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
     if NAMELESS.fullmatch(name):
@@ -130,14 +126,10 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return Contents(None, why, remark, rows)
     if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
-    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and _long(known):
+    long = all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in known)  # as ids are, and volumes in mm³
+    if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and long:
         remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
     return Contents("number", "", remark, rows)
-
-
-def _long(values: Sequence[float]) -> bool:
-    """Whether all values are whole numbers of as many digits as ids have; volumes in mm³ are such numbers as well."""
-    return all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in values)
 
 
 def _dates(cells: Sequence[str]) -> str:
@@ -299,18 +291,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
 }
 
-MISSING = {
-    "",
-    "na",
-    "n/a",
-    "nan",
-    "none",
-    "not available",
-    "not applicable",
-    "not reported",
-    "unknown",
-    "--",
-}  # how public tables write a missing value
+# How public tables write a missing value.
+MISSING = {"", "na", "n/a", "nan", "none", "unknown", "--", "not available", "not applicable", "not reported"}
 
 
 def key(name: str) -> str:
@@ -393,6 +375,7 @@ def _number_behind_letters(own: Form) -> Form:
 
 def unambiguous(names: Collection[str], pairs: Mapping[str, Collection[str]]) -> dict[str, str]:
     """The pairs in which each is the only counterpart of the other; a counterpart that is itself among `names` is taken.
+
     `names`: all ids of the one side.
     `pairs`: as `counterparts` gives them.
     """

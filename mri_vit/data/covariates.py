@@ -15,12 +15,7 @@ from mri_vit.errors import UsageError
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 MOST_NAMED = 5  # patients in a sentence
-ORIGIN = (
-    "site",
-    "cohort",
-    "scan_cohort",
-    "same_as",
-)  # where a patient is from, not how they are
+ORIGIN = ("site", "cohort", "scan_cohort", "same_as")  # where a patient is from, not how they are
 LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
 # Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
 OUTCOME = re.compile(

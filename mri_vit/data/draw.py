@@ -1,11 +1,11 @@
 """Draw: which tokens of which patients make a batch, which are mirrored or moved, and how intensities change.
 
-A draw touches no voxel. Patches of moved scans are cut from the patches as they are stored: a place's window into moved scans
-shows parts of up to eight stored patches, its own and neighbours'. Nothing is interpolated: a translation by whole voxels changes
-no number, only which patch it is in.
+A draw touches no voxel. Patches of moved scans are cut from the patches as they are stored: a grid position's window into moved
+scans shows parts of up to eight stored patches, its own and neighbours'. Nothing is interpolated: a translation by whole voxels
+changes no number, only which patch it is in.
 
-Letters: b patients of a batch, p tokens of each, c channels, f foreground places of a patient, r stored patches, x y z voxels of
-a patch.
+Letters: b patients of a batch, p tokens of each, c channels, f foreground grid positions of a patient, r stored patches, x y z
+voxels of a patch.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def stream(*names: int | str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
 
 
-EMPTY = -1  # as a row: a patch of zeros, as every background place has one
-NOWHERE = -1  # as a place: no token at all, which only fills up a patient who has fewer than the others of the batch
+EMPTY = -1  # as a row: a patch of zeros, as every background grid position has one
+NOWHERE = -1  # as a grid position: no token at all, which only fills up a patient who has fewer than the others of the batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Draw:
 
 
 def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
-    """Rows and places that the study's encoder reads of a patient whose patches lie at `place`."""
+    """Rows and grid positions that the study's encoder reads of a patient whose patches lie at `place`."""
     if study.model.tokens == "foreground":
         return np.arange(len(place)), place.astype(np.int64)
     row = np.full(study.grid.places, EMPTY, np.int64)
@@ -66,7 +66,7 @@ def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray,
 
 
 def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, " p"], channels: int) -> Draw:
-    """These rows of one patient at these places, as they are stored."""
+    """These rows of one patient at these grid positions, as they are stored."""
     shape = (1, len(row), channels)
     return Draw(
         np.full((1, len(row)), patient, np.int64),
@@ -97,7 +97,7 @@ def drawn(
 ) -> Draw:
     """`budget` tokens of a patient at random, but those first that are to be `kept`.
 
-    A patient with fewer tokens is filled up with background places, which are empty, so every batch has one shape.
+    A patient with fewer tokens is filled up with background grid positions, which are empty, so every batch has one shape.
     """
     row, at = shown(place, study)
     chosen = random.permutation(len(row))
@@ -160,8 +160,8 @@ def mixing(shape: tuple[int, int], alpha: float, random: np.random.Generator) ->
 def mixed(draw: Draw, mix: Mixing) -> Draw:
     """Each token with its place is its patient's own, or the partner's.
 
-    Tokens of two patients are chosen from, not averaged, because theirs lie at different places (as in TokenMix, Liu et al.
-    2022, arXiv:2207.08409); losses are weighted by the share.
+    Tokens of two patients are chosen from, not averaged, because theirs lie at different grid positions (as in TokenMix, Liu et
+    al. 2022, arXiv:2207.08409); losses are weighted by the share.
     """
 
     def chosen(field: np.ndarray) -> np.ndarray:
@@ -185,7 +185,7 @@ NO_PATCH = -1  # as a neighbour: there is no patch, only air
 
 
 def neighbours(place: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 3 3 3"]:
-    """Which patches lie at each place's neighbours, from one before it to one behind along i, j and k; `NONE` where none does."""
+    """The patches at each grid position's neighbours, from one before it to one behind along i, j, k; `NO_PATCH` without one."""
     at = np.full((side + 2,) * 3, NO_PATCH, np.int64)
     i, j, k = (1 + index for index in np.unravel_index(place.astype(np.int64), (side,) * 3))
     at[i, j, k] = np.arange(len(place))
@@ -196,7 +196,7 @@ def neighbours(place: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 
 def moved_windows(
     rows: Float16[Tensor, "r c x y z"], near: Int64[Tensor, "p 3 3 3"], by: Sequence[int]
 ) -> Float16[Tensor, "p c x y z"]:
-    """What each place shows when the scans are moved `by` so many voxels along x, y and z, less than a patch's edge each.
+    """What each grid position shows when the scans are moved `by` so many voxels along x, y and z, less than a patch's edge each.
 
     `near` are indices into `rows`; one of these is a patch of air.
     """
@@ -208,7 +208,7 @@ def moved_windows(
 
 
 def _parts(edge: int, by: int) -> list[tuple[int, slice, slice]]:
-    """Along one axis: from which neighbour (0, 1 or 2; 1 is the place itself), to which voxels of the window, from which."""
+    """Along one axis: from which neighbour (0, 1, 2; 1 is the position itself), to which voxels of the window, from which."""
     own = (1, slice(max(by, 0), edge + min(by, 0)), slice(max(-by, 0), edge - max(by, 0)))
     if by == 0:
         return [own]

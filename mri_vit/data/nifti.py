@@ -22,9 +22,8 @@ START_BYTES = 4096  # of a file: a header of 540 bytes and what gzip puts before
 SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
 AFFINE_TOLERANCE = 1e-3  # relative; float32 headers of real scanners agree to 1e-6, a quaternion near half a turn to 7e-4
 ORIGIN_TOLERANCE_MM = 1e-3  # sform and qform store it as the same three numbers
-FRAMES_TOLERANCE_MM = (
-    0.5  # sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm
-)
+# Of sform against qform at the corners: near half a turn, a float32 quaternion alone is off by up to 0.35 mm.
+FRAMES_TOLERANCE_MM = 0.5
 FRAMES_NOTED_MM = 5e-3  # from here on it is noted how far apart they are; of 56 public files none is
 SYNTHETIC = "synthetic: made by mri-vit, of no real person"  # in `descrip`, the one free text of a header that is looked at
 SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability by 1.5e-5

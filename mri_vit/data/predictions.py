@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pandas as pd
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 # `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
 # positive (chosen on the tuning patients), risks at or above it high (the median of the training fold); it may be empty.
 COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
+DEFAULTS = {"model": "model", "repeat": 0, "fold": 0, "session": ""}  # of columns that may be left out
 NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
 SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
 # Of the null distribution: AUC or Harrell's C of a test fold, refitted to the draw's permuted labels; empty where undefined.
@@ -98,10 +100,8 @@ def load(path: Path) -> pd.DataFrame:
     Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
     folds of one repeat, or a fold has more than one threshold; BadNumbers (as a diverged training) when a score is missing.
     """
-    table = _read(path, NEEDED)
-    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
-    table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
-    table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table}).fillna({"session": ""})
+    table = _read(path, NEEDED, DEFAULTS)
+    table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table})
     _refuse_nonsense(path, table)
     lacking = table.index[table.score.isna()]
     if len(lacking):
@@ -132,9 +132,7 @@ def load(path: Path) -> pd.DataFrame:
 
 def load_survival(path: Path) -> pd.DataFrame:
     """Read a table of survival probabilities. Raises UsageError naming the row of one that is not between 0 and 1."""
-    table = _read(path, ["patient", "endpoint", "horizon_days", "survival"])
-    defaults = {"model": "model", "repeat": 0, "fold": 0, "session": ""}
-    table = table.assign(**{name: value for name, value in defaults.items() if name not in table}).fillna({"session": ""})
+    table = _read(path, ["patient", "endpoint", "horizon_days", "survival"], DEFAULTS)
     _refuse_nonsense(path, table)
     return table.reindex(columns=SURVIVAL_COLUMNS)
 
@@ -182,7 +180,8 @@ def load_seeds(path: Path) -> pd.DataFrame:
     return table.astype({"repeat": int, "fold": int, "seed": int, "score": float}).reindex(columns=SEED_COLUMNS)
 
 
-def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
+def _read(path: Path, needed: Sequence[str], defaults: Mapping[str, Any] = MappingProxyType({})) -> pd.DataFrame:
+    """A table with the needed columns, and those of `defaults` filled in where it lacks them."""
     if wrong := source.fault(path):
         raise UsageError(f"{source.shown(path)}: {wrong.replace('no such file', 'no such table')}")
     content, separator = sheet.text(path)
@@ -199,7 +198,8 @@ def _read(path: Path, needed: Sequence[str]) -> pd.DataFrame:
         raise UsageError(
             f"{path}: no column {', '.join(lacking)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
         )
-    return table
+    table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
+    return table.fillna({"session": ""}) if defaults else table
 
 
 def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = SENSE) -> None:

@@ -342,13 +342,11 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
                 and formulas.cell(number, index + 1).value is not None
             ):
                 faults.append(("a formula whose result the workbook does not hold; open it in Excel and save it", number, index))
-            elif _cut(cell.value):
+            elif isinstance(cell.value, int | float) and abs(cell.value) >= 10**DIGITS:
                 faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
         lines.append((number, texts))
         dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
-    return Lines(
-        lines, faults, [*_hidden(sheet, last_row), *_other_sheets(book, sheet), *_dates(sheet, last_row, last_column)], dates
-    )
+    return Lines(lines, faults, list(_notes(book, sheet, last_row, last_column)), dates)
 
 
 def _only_sheet(path: Path, book: Any) -> Any:
@@ -396,12 +394,8 @@ def _shown(cell: Any) -> str:
     return f"{value:.{DIGITS}g}"
 
 
-def _cut(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) >= 10**DIGITS
-
-
-def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
-    """Rows and columns that Excel does not show, by a filter for instance, and that are read all the same."""
+def _notes(book: Any, sheet: Any, last_row: int, last_column: int) -> Iterator[str]:
+    """Hidden rows and columns, which are read; hidden sheets, which are not; and columns in which some cells alone are dates."""
     rows = [number for number in range(1, last_row + 1) if sheet.row_dimensions[number].hidden]
     if rows:
         more = ", …" if len(rows) > SHOWN_ROWS else ""
@@ -409,16 +403,9 @@ def _hidden(sheet: Any, last_row: int) -> Iterator[str]:
     columns = [letter for letter, one in sheet.column_dimensions.items() if one.hidden]
     if columns:
         yield f"columns are hidden in the workbook, and are read: {', '.join(columns)}"
-
-
-def _other_sheets(book: Any, sheet: Any) -> Iterator[str]:
     others = [repr(other.title) for other in book.worksheets if other is not sheet and _is_filled(other)]
     if others:
         yield f"hidden sheets of the workbook are not read: {', '.join(others)}"
-
-
-def _dates(sheet: Any, last_row: int, last_column: int) -> Iterator[str]:
-    """Columns in which some cells are dates and others are not: Excel makes a date of 1-2."""
     for cells in sheet.iter_cols(min_row=2, max_row=max(last_row, 2), max_col=last_column):
         filled = [cell for cell in cells if cell.value is not None]
         dates = [cell for cell in filled if isinstance(cell.value, date)]

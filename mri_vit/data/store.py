@@ -4,8 +4,8 @@ One patient on disk becomes a batch of one.
 Wherever patches lie, a draw gives the same batch to the last bit: they stay float16, and what is drawn is gathered, mirrored and
 changed by the same code.
 
-Letters: n patients, f foreground places of one, r rows of all, b patients of a batch, p tokens of each, c channels or label
-columns, x voxels along a patch's edge, k = c·x³ numbers in a patch.
+Letters: n patients, f foreground grid positions of one, r rows of all, b patients of a batch, p tokens of each, c channels or
+label columns, x voxels along a patch's edge, k = c·x³ numbers in a patch.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def all_tokens(prepared: Tokens, study: Study) -> Inputs:
 
 
 def chosen_tokens(prepared: Tokens, which: Literal["all", "foreground"]) -> Inputs:
-    """One patient as a batch of one: every place of the grid, or those that hold brain."""
+    """One patient as a batch of one: every position of the grid, or those that hold brain."""
     patches, place = prepared.patches, prepared.place
     if which == "all":
         patches, place = np.zeros((prepared.grid.places, patches.shape[1]), patches.dtype), np.arange(prepared.grid.places)
@@ -115,7 +115,7 @@ def budget(device: torch.device) -> int:
 
 
 class Held:
-    """Patches in one tensor on the device; the last row is an empty patch, which all background places share."""
+    """Patches in one tensor on the device; the last row is an empty patch, which all background grid positions share."""
 
     def __init__(self, rows: Float16[Tensor, "r k"], place: Sequence[Int16[np.ndarray, " _"]], grid: Grid) -> None:
         self.place, self._grid = list(place), grid

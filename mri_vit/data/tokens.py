@@ -1,6 +1,7 @@
-"""The first interface: a prepared patient as foreground patches and their places, on disk and in memory.
+"""The first interface: a prepared patient as foreground patches and their grid positions, on disk and in memory.
 
-Letters: c channels, p patch edge, e grid edge, s = e/p places along an edge, f foreground places, k = c·p³ numbers in a patch.
+Letters: c channels, p patch edge, e grid edge, s = e/p grid positions along an edge, f foreground grid positions, k = c·p³
+numbers in a patch.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Tokens:
 
 
 def patchify(volume: Float[np.ndarray, "c e e e"], patch: int) -> Float[np.ndarray, "places k"]:
-    """Every place's patch, flattened in the order channel, x, y, z."""
+    """Every grid position's patch, flattened in the order channel, x, y, z."""
     return rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
 
 
@@ -60,11 +61,11 @@ def from_volume(
     config_sha256: str,
     channels: tuple[str, ...] = CHANNELS,
 ) -> Tokens:
-    """Keep the places with any brain voxel, as float16, with everything outside the brain exactly zero."""
+    """Keep the grid positions with any brain voxel, as float16, with everything outside the brain exactly zero."""
     if len(volume) != len(channels):
         raise ValueError(f"found {len(volume)} volumes; expected one for each of {', '.join(channels)}")
     cut = {"x": grid.patch, "y": grid.patch, "z": grid.patch}
-    masks = rearrange(brain, "(i x) (j y) (k z) -> i j k x y z", **cut)  # views, of which the places with brain are copied
+    masks = rearrange(brain, "(i x) (j y) (k z) -> i j k x y z", **cut)  # views, of which positions with brain are copied
     at = np.nonzero(masks.any(axis=(3, 4, 5)))
     patches = rearrange(volume, "c (i x) (j y) (k z) -> i j k c x y z", **cut)[at]
     patches = np.where(masks[at][:, None], patches, 0).astype(np.float16)
@@ -157,6 +158,6 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
 
 
 def mirrored(place: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
-    """Each place's place with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
+    """Each grid position with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
     i, rest = np.divmod(place, side * side)
     return (side - 1 - i) * side * side + rest

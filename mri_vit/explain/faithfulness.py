@@ -31,14 +31,14 @@ from mri_vit.settings.sections import Grid
 FRACTIONS = tuple(step / 8 for step in range(9))  # eighths: sixteenths move the demo's areas by 5 %, for twice the time
 RANDOM_ORDERS = 4  # their mean is the curve that a map must beat: its error is half of one order's
 TOKENS_AT_ONCE = 4096  # of one forward pass: ViT-B's hidden layer then holds 50 MB; more is no faster on a CPU
-HIT_MARGIN_PLACES = 1  # places, along each axis: a peak counts as on the tumour up to one place (16 mm) from it, as patches blur
+HIT_MARGIN_PLACES = 1  # grid positions (16 mm), along each axis: a peak this near counts as on the tumour, as patches blur
 PERMUTATIONS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
 
 NOISE = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
 RANDOMISED = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
 AXES = (0, 1, 2)  # to the right, to the front, to the top: the three opposite directions are the same test mirrored
 
-Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept places, as indices -> by endpoint
+Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept positions, as indices -> by endpoint
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Chance:
     energy_spread: float
 
 
-# --- what the places are worth to the model --------------------------------------------------------------------------------
+# --- what the positions are worth to the model -----------------------------------------------------------------------------
 
 
 def reader(
@@ -95,24 +95,21 @@ def reader(
 
 
 def order(relevance: Float[np.ndarray, "p"], generator: np.random.Generator) -> Integer[np.ndarray, "p"]:
-    """Indices from the most to the least relevant place; equal ones in random order, because neighbours share more than rank."""
+    """Indices from the most to the least relevant position; ties in random order, because neighbours share more than rank."""
     mixed = generator.permutation(len(relevance))
     return mixed[np.argsort(-relevance[mixed], kind="stable")]
 
 
 def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, str], Float[np.ndarray, "o f"]]:
-    """Deletion and insertion curves of each order of places (most relevant first), by endpoint and "deletion" or "insertion".
+    """Deletion and insertion curves of each order of positions (most relevant first), by endpoint and "deletion" or "insertion".
 
-    Definition: at a fraction x of `FRACTIONS`, deletion has left out the first x·p places of the order, insertion has given
-    only these. The value is the evidence less that of all places: 0 at deletion's start and at insertion's end.
+    Definition: at a fraction x of `FRACTIONS`, deletion has left out the first x·p positions of the order, insertion has given
+    only these. The value is the evidence less that of all positions: 0 at deletion's start and at insertion's end.
     A map is faithful when deletion falls early (a low area) and insertion rises early (a high one), each against random orders.
-    Assumption: the network can read an incomplete set of places; it was trained on random draws where `token_budget` is set. A
-    network of volumes was not, and to it the holes of a random order, which are many, may be more foreign than a map's.
+    Assumption: the network can read an incomplete set of tokens; it was trained on random draws where `token_budget` is set. A
+    network of volumes was not, and the many holes of a random order may be more foreign to it than those of a map.
     Source: Petsiuk et al. 2018 (RISE), arXiv:1806.07421, on tokens left out instead of pixels painted over.
-
-    Returns
-    -------
-    Arrays in the evidence's unit (log odds, or the risk's), a row per order, a column per fraction.
+    Values are in the evidence's unit (log odds, or the risk's).
     """
     places = orders.shape[1]
     full, empty = evidence(orders[:1]), evidence(orders[:1, :0])
@@ -130,15 +127,15 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
 
 
 def near_tumour(share: Float[np.ndarray, "places"], grid: Grid) -> Bool[np.ndarray, "places"]:
-    """Places that hold tumour, or are `HIT_MARGIN_PLACES` one that does along every axis."""
+    """Positions that hold tumour, or lie within `HIT_MARGIN_PLACES` of one that does along every axis."""
     holds = (share > 0).reshape(grid.side, grid.side, grid.side)
     return maximum_filter(holds, size=2 * HIT_MARGIN_PLACES + 1, mode="constant").ravel()
 
 
 def hit(relevance: Float[np.ndarray, "p"], near: Bool[np.ndarray, "p"]) -> float:
-    """The pointing game: 1 when the map's peak is on the tumour or within one place of it, else 0; NaN without a peak.
+    """The pointing game: 1 when the map's peak is on the tumour or within one position of it, else 0; NaN without a peak.
 
-    By chance it is 1 with a probability of `near.mean()`: the share of the places where a peak would count.
+    By chance it is 1 with a probability of `near.mean()`: the share of the positions where a peak would count.
     Source: Zhang et al. 2018, doi:10.1007/s11263-017-1059-x (there with a margin of 15 pixels).
     """
     if relevance.min() == relevance.max():
@@ -149,9 +146,9 @@ def hit(relevance: Float[np.ndarray, "p"], near: Bool[np.ndarray, "p"]) -> float
 def energy(relevance: Float[np.ndarray, "p"], share: Float[np.ndarray, "p"]) -> float:
     """The share of the map's sum that lies in the tumour; NaN of a map that is 0 everywhere.
 
-    Formula: Σ rᵢ·tᵢ / Σ rᵢ with t the tumour's share of a place's brain. The uniform map, and by chance any map, has
+    Formula: Σ rᵢ·tᵢ / Σ rᵢ with t the tumour's share of a position's brain. The uniform map, and by chance any map, has
     `share.mean()`.
-    Assumption: within a place the map is even, so a place half in the tumour gives it half its value.
+    Assumption: within a position the map is even, so one half in the tumour gives it half its value.
     Source: energy-based pointing game, Wang et al. 2020 (Score-CAM), arXiv:1910.01279.
     """
     total = float(relevance.sum(dtype=np.float64))
@@ -165,10 +162,10 @@ def by_simulation(
     generator: np.random.Generator,
     draws: int = PERMUTATIONS,
 ) -> Chance:
-    """Hit and energy of the same values in random order over the places, many times; its means stand beside the exact ones.
+    """Hit and energy of the same values in random order over the positions, to check the exact chance levels.
 
-    Definition: the map's values are permuted over the given places; hit and energy are computed on each permutation.
-    Assumption: places are exchangeable. A map that is smooth in space varies more than this, around the same mean.
+    Definition: the map's values are permuted over the given positions; hit and energy are computed on each permutation.
+    Assumption: positions are exchangeable. A map that is smooth in space varies more than this, around the same mean.
     """
     if relevance.min() == relevance.max():  # as `hit` and `energy`: no peak, but a sum if it is not 0
         return Chance(math.nan, energy(relevance, share), 0.0)
@@ -181,9 +178,9 @@ def by_simulation(
 
 
 def similarity(first: Float[np.ndarray, "p"], second: Float[np.ndarray, "p"]) -> float:
-    """Spearman's rank correlation of two maps over the same places: 1 the same order, 0 unrelated; NaN when one is constant.
+    """Spearman's rank correlation of two maps over the same positions: 1 the same order, 0 unrelated; NaN when one is constant.
 
-    Assumption: none about scale; every place counts alike, also the many of little relevance.
+    Assumption: none about scale; every position counts alike, also the many of little relevance.
     Source: Adebayo et al. 2018, arXiv:1810.03292, compare maps by it.
     """
     ranks = [rankdata(values) - (len(values) + 1) / 2 for values in (first, second)]
@@ -272,7 +269,7 @@ def noisy(patches: Float[Tensor, "b p k"], generator: np.random.Generator) -> Fl
 
 
 def shifted(prepared: Tokens, axis: int) -> Tokens:
-    """The patient moved by one voxel along an axis of the grid, brain and all, and cut into places anew."""
+    """The patient translated by one voxel along an axis of the grid, and cut into patches anew."""
     volume = np.roll(tokens.to_volume(prepared), 1, axis=1 + axis)
     np.moveaxis(volume, 1 + axis, 0)[0] = 0  # what left the grid does not come back on its other side
     return tokens.from_volume(volume, (volume != 0).any(axis=0), prepared.grid, prepared.config_sha256, prepared.channels)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from mri_vit.explain import faithfulness
 from mri_vit.explain.faithfulness import (
@@ -48,50 +48,55 @@ DIGITS = 6  # of a number in the file; the last ones depend on the machine
 
 Maps = dict[Key, Float[np.ndarray, "p"]]
 Similarities = dict[Key, float]  # rank correlations with another network's or input's maps
-Tumour = tuple[
-    Float[np.ndarray, "p"], Bool[np.ndarray, "p"]
-]  # each position's share of tumour, and whether a peak there is a hit
-
-
-@dataclass(frozen=True, eq=False)
-class ReferenceSimilarities:
-    """A patient's maps against those of the reference networks and of changed inputs."""
-
-    shuffled: list[Similarities]  # one, or none where no network was trained on permuted labels
-    folds: list[Similarities]
-    noise: Similarities
-    shifts: list[Similarities]
-    cascade: dict[str, Similarities]
-    randomised: list[Maps]
+# Each position's share of tumour, and whether a peak there is a hit.
+Tumour = tuple[Float[np.ndarray, "p"], Bool[np.ndarray, "p"]]
 
 
 def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> ScoreRecord:
     """The evaluation of a patient's maps: the content of `scores/<patient>.json`. What is undefined is None.
 
-    Parameters
-    ----------
-    made
-        By the network of the patient's fold, which was not trained on the patient.
-    references
-        Of the patient's fold; see `faithfulness.reference_networks`.
-    study
-        Its `explain` section names the methods. Noise and random orders depend on its seed and the patient's id alone.
+    `made` are the maps of the fold's network, which was not trained on the patient; every reference network's maps explain the
+    same classes. Noise and random orders depend on the study's seed and the patient's id alone.
 
-    Returns
-    -------
-    ScoreRecord
-        `rows`: for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with what chance gives and
-        with those of randomised networks), and rank correlations with the maps of other networks and of changed inputs;
-        `curves`: deletion and insertion, in the evidence's unit; `cascade`: rank correlations while the weights are randomised
-        from the heads down; `agreement`: rank correlations between methods.
+    `rows`: for each method and endpoint where its peak and its sum lie (`hit`, `energy`, each with chance and with those of
+    randomised networks), and rank correlations with the maps of other networks and of changed inputs; `curves`: deletion and
+    insertion, in the evidence's unit; `cascade`: rank correlations while the weights are randomised from the heads down;
+    `agreement`: rank correlations between methods.
     """
-    patient, methods = made.patient, study.explain.methods
+    patient, methods, own, (patches, place) = made.patient, study.explain.methods, made.input, made.input.batch
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
-    maps = patient_maps.on_brain(made.value, made.input)
-    drawn = _curves(made, maps, study, generator)  # first, then comparisons, then rows: all draw from the one generator
-    compared = _compare(made, maps, references, study, generator)
+    maps = patient_maps.on_brain(made.value, own)
+
+    def maps_of(network: Network, read: NetworkInput = own) -> Maps:
+        return patient_maps.on_brain(patient_maps.relevances(network, *read.batch, methods, made.signs), read)
+
+    drawn = _curves(made, maps, methods, generator)  # first, then noise, then rows: all draw from the one generator
+    noise = _similarities(maps, maps_of(made.net, replace(own, batch=(faithfulness.noisy(patches, generator), place))))
+    shifts = []
+    for axis in faithfulness.AXES:
+        shifted = patient_maps.network_input(faithfulness.shifted(made.prepared, axis), study, patches.device)
+        # Compared on the positions that both have: at its border a shifted brain leaves some and reaches others.
+        _, before, after = np.intersect1d(own.at, shifted.at, return_indices=True)
+        others = {key: other[after] for key, other in maps_of(made.net, shifted).items()}
+        shifts.append(_similarities({key: relevance[before] for key, relevance in maps.items()}, others))
+    randomised = [maps_of(network) for network in references.randomised]
+    *stages, last = references.cascade  # the last stage is the first of the randomised networks
+    cascade = {stage: _similarities(maps, maps_of(references.cascade[stage])) for stage in stages}
+    cascade[last] = _similarities(maps, randomised[0])
+    shuffled = [_similarities(maps, maps_of(references.shuffled))] if references.shuffled else []
+    folds = [_similarities(maps, maps_of(network)) for network in references.folds]
     tumour = _tumour(made, study)
-    rows = {key: _row(key, relevance, tumour, compared, generator) for key, relevance in maps.items()}
+    rows = {
+        key: ScoreRow(
+            *key,
+            **_on_tumour(relevance, tumour, [other[key] for other in randomised], generator),
+            shuffled=_written(_mean(similar.get(key, math.nan) for similar in shuffled)),
+            folds=_written(_mean(similar.get(key, math.nan) for similar in folds)),
+            noise=_written(noise[key]),
+            shift=_written(_mean(similar[key] for similar in shifts)),
+        )
+        for key, relevance in maps.items()
+    }
     pairs = [(endpoint, method) for endpoint in made.net.head for method in methods]
     return ScoreRecord(
         schema=SCORE_SCHEMA,
@@ -104,62 +109,13 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
         cascade=[
             CascadeStep(method, endpoint, stage, _written(similar[_key(method, endpoint)]))
             for endpoint, method in pairs
-            for stage, similar in compared.cascade.items()
+            for stage, similar in cascade.items()
         ],
         agreement=[
             Agreement(endpoint, first, other, _written(similarity(maps[_key(first, endpoint)], maps[_key(other, endpoint)])))
             for endpoint in made.net.head
             for first, other in combinations(methods, 2)
         ],
-    )
-
-
-def _compare(
-    made: PatientMaps, maps: Maps, references: ReferenceNetworks, study: Study, generator: np.random.Generator
-) -> ReferenceSimilarities:
-    """Every network's maps explain the classes that the network of the patient's fold predicts."""
-    own, (patches, place) = made.input, made.input.batch
-
-    def by(network: Network, read: NetworkInput) -> Maps:
-        return patient_maps.on_brain(patient_maps.relevances(network, *read.batch, study.explain.methods, made.signs), read)
-
-    def similarities(network: Network) -> Similarities:
-        return _similarities(maps, by(network, own))
-
-    noisy = replace(own, batch=(faithfulness.noisy(patches, generator), place))
-    moves = [
-        patient_maps.network_input(faithfulness.shifted(made.prepared, axis), study, patches.device) for axis in faithfulness.AXES
-    ]
-    randomised = [by(network, own) for network in references.randomised]
-    *stages, last = references.cascade  # the last stage is the first of the randomised networks
-    cascade = {stage: similarities(references.cascade[stage]) for stage in stages}
-    return ReferenceSimilarities(
-        shuffled=[similarities(references.shuffled)] if references.shuffled else [],
-        folds=[similarities(network) for network in references.folds],
-        noise=_similarities(maps, by(made.net, noisy)),
-        shifts=[_after_shift(maps, own.at, moved.at, by(made.net, moved)) for moved in moves],
-        cascade=cascade | {last: _similarities(maps, randomised[0])},
-        randomised=randomised,
-    )
-
-
-def _row(
-    key: Key,
-    relevance: Float[np.ndarray, "p"],
-    tumour: Tumour | None,
-    compared: ReferenceSimilarities,
-    generator: np.random.Generator,
-) -> ScoreRow:
-    """One map's row."""
-    method, endpoint = key
-    return ScoreRow(
-        method,
-        endpoint,
-        **_on_tumour(relevance, tumour, [other[key] for other in compared.randomised], generator),
-        shuffled=_written(_mean(similar.get(key, math.nan) for similar in compared.shuffled)),
-        folds=_written(_mean(similar.get(key, math.nan) for similar in compared.folds)),
-        noise=_written(compared.noise[key]),
-        shift=_written(_mean(similar[key] for similar in compared.shifts)),
     )
 
 
@@ -206,18 +162,8 @@ def _similarities(maps: Maps, others: Maps) -> Similarities:
     return {key: similarity(relevance, others[key]) for key, relevance in maps.items() if key in others}
 
 
-def _after_shift(
-    maps: Maps, at: Int[np.ndarray, "p"], moved: Int[np.ndarray, "q"], others: dict[Key, Float[np.ndarray, "q"]]
-) -> Similarities:
-    """Compared on the grid positions that both have: at its border a shifted brain leaves some and reaches others."""
-    _, before, after = np.intersect1d(at, moved, return_indices=True)
-    return _similarities(
-        {key: relevance[before] for key, relevance in maps.items()}, {key: other[after] for key, other in others.items()}
-    )
-
-
-def _curves(made: PatientMaps, maps: Maps, study: Study, generator: np.random.Generator) -> list[Curve]:
-    """Of every map, each endpoint's own alone, and of random orders, which are the same for all methods."""
+def _curves(made: PatientMaps, maps: Maps, methods: Sequence[str], generator: np.random.Generator) -> list[Curve]:
+    """Deletion and insertion of every map, and of random orders, which are the same for all methods."""
     (patches, place), brain = made.input.batch, made.input.brain
     random = [generator.permutation(len(brain)) for _ in range(RANDOM_ORDERS)]
     keys = list(maps)
@@ -226,7 +172,7 @@ def _curves(made: PatientMaps, maps: Maps, study: Study, generator: np.random.Ge
     rows = []
     for (endpoint, change), values in by_change.items():
         by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}
-        by_method |= {method: values[RANDOM_ORDERS + keys.index(_key(method, endpoint))] for method in study.explain.methods}
+        by_method |= {method: values[RANDOM_ORDERS + keys.index(_key(method, endpoint))] for method in methods}
         for method, value in by_method.items():
             rows.append(Curve(method, endpoint, change, list(FRACTIONS), [_written(float(number)) for number in value]))
     return rows

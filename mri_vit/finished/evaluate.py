@@ -15,8 +15,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit.crossval.comparators import comparator_folder, networks
-from mri_vit.crossval.leakage import sites
-from mri_vit.crossval.loop import Tables, by_patient, stacked, with_truth
+from mri_vit.crossval.loop import Tables, by_patient, sites, stacked, with_truth
 from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table, remarks

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pydantic import ValidationError
 from scipy.special import expit
 
-from mri_vit.crossval.leakage import suspicion
+from mri_vit.crossval.loop import leak_level
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.finished.prediction_document import (
     Binary,
@@ -323,7 +323,7 @@ def reason_withheld(metrics: Metrics, endpoint: str) -> str | None:
         return f"the run's result is {result.too_good}"
     permuted = {name: of.models[SHUFFLED] for name, of in metrics.endpoints.items() if SHUFFLED in of.models}
     tested_again = RESHUFFLED in metrics.endpoints[endpoint].models
-    if endpoint in permuted and not tested_again and permuted[endpoint].chance_test.p <= suspicion(len(permuted)):
+    if endpoint in permuted and not tested_again and permuted[endpoint].chance_test.p <= leak_level(len(permuted)):
         return SUSPICIOUS
     if result.within_sites and result.within_sites.confounded:
         return CONFOUNDED

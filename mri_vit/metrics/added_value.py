@@ -15,8 +15,9 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import chi2, norm
 
+from mri_vit.metrics.checked import Days, Events, Scores
 from mri_vit.metrics.comparison import Z_95, Comparison
-from mri_vit.metrics.cox import CoxFit, Days, Died, NotEstimableError, Stratum, fit_cox, out_of_fold
+from mri_vit.metrics.cox import CoxFit, NotEstimableError, Stratum, fit_cox, out_of_fold
 from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.metrics.within_fold import WithinFold, within_fold_c, within_fold_comparison
 
@@ -28,7 +29,7 @@ COLLINEAR_RISK_TOL = 1e-6  # of a risk's variance in a fold: what covariates lea
 class RepeatScores:
     """The risks of one repeat: `network` is which one scored a patient, `fold` the test fold of the Cox regressions."""
 
-    risk: Float[np.ndarray, " n"]
+    risk: Scores
     network: Stratum
     fold: Int[np.ndarray, " n"]
 
@@ -38,7 +39,7 @@ class Patients:
     """Patients whose outcome and covariates are all known. `covariates` has a row each, in numbers, none named `RISK`."""
 
     days: Days
-    died: Died
+    died: Events
     covariates: pd.DataFrame
     repeats: Sequence[RepeatScores]
 
@@ -157,7 +158,7 @@ def risk_given_covariates(patients: Patients, inflation: float) -> RiskTest:
     return RiskTest(ratios[RISK], _test_of_risk(without, both, inflation))
 
 
-def standardised(risk: Float[np.ndarray, " n"], network: Stratum) -> Float[np.ndarray, " n"]:
+def standardised(risk: Scores, network: Stratum) -> Float[np.ndarray, " n"]:
     """Risks with mean 0 and sample SD 1 among the patients that one network scored; 0 where they are all equal."""
     scaled = np.zeros(len(risk))
     for name in np.unique(network):
@@ -196,7 +197,7 @@ def _explained(columns: Float[np.ndarray, "n k"], scores: RepeatScores) -> float
     return 1 - _residual(centred, scores.risk) / float((scores.risk**2).sum())
 
 
-def _residual(columns: Float[np.ndarray, "n k"], risk: Float[np.ndarray, " n"]) -> float:
+def _residual(columns: Float[np.ndarray, "n k"], risk: Scores) -> float:
     slopes = np.linalg.lstsq(columns, risk, rcond=None)[0]
     return float(((risk - columns @ slopes) ** 2).sum())
 

@@ -14,7 +14,7 @@ from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration_curve import Loess
-from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
+from mri_vit.metrics.checked import Drawn, Flags, Numbers, Scores, Truth, numbers, predicted
 from mri_vit.metrics.decision import odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
@@ -154,12 +154,12 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
 class CalibrationCurve:
     """The smooth calibration curve of n patients at g probabilities, to be fitted to any draw of them."""
 
-    probability: Float[np.ndarray, " n"]
+    probability: Scores
     smoother: Loess
     between: Float[np.ndarray, "g n"]  # what each place gives to a patient, by straight lines
 
     @classmethod
-    def of(cls, truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> CalibrationCurve:
+    def of(cls, truth: Truth, probability: Scores) -> CalibrationCurve:
         values = np.unique(probability)
         if len(values) > MAX_CURVE_POINTS:
             values = values[np.linspace(0, len(values) - 1, MAX_CURVE_POINTS).round().astype(int)]
@@ -167,13 +167,13 @@ class CalibrationCurve:
         return cls(probability, Loess.of(probability, truth.astype(float), values), between)
 
 
-def drawn_ici(curve: CalibrationCurve, drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+def drawn_ici(curve: CalibrationCurve, drawn: Drawn) -> Float[np.ndarray, " b"]:
     """The ICI of each of b bootstrap draws; `drawn` says how often each patient came up."""
     observed = curve.smoother.fit(drawn) @ curve.between
     return (drawn * np.abs(observed - curve.probability)).sum(axis=1) / drawn.sum(axis=1)
 
 
-def log_odds(probability: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+def log_odds(probability: Scores) -> Float[np.ndarray, " n"]:
     """The logit of probabilities moved into [2^-23, 1 - 2^-23]."""
     return logit(np.clip(probability, PROBABILITY_EPS, 1 - PROBABILITY_EPS))
 
@@ -220,7 +220,7 @@ def probability_intervals(
     benefit = called * np.where(truth[:, None], 1.0, -harm)  # (n, t): what calling the patient is worth
     line, curve = calibration_line(truth, probability), CalibrationCurve.of(truth, probability)
 
-    def measures(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b measures"]:
+    def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         slope, intercept = drawn_lines(truth, probability, drawn, line)
         expected = drawn @ probability
         ratio = (drawn @ truth) / np.where(expected > 0, expected, math.nan)
@@ -237,7 +237,7 @@ def probability_intervals(
 
 
 def drawn_lines(
-    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"], line: Bounds
+    truth: Truth, probability: Scores, drawn: Drawn, line: Bounds
 ) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
     """Slope and intercept (`calibration_line`) of each of b draws; `drawn` says how often each patient came up.
 
@@ -274,11 +274,7 @@ class _Lines:
 
     @classmethod
     def at(
-        cls,
-        beta: Float[np.ndarray, "b 2"],
-        design: Float[np.ndarray, "2 n"],
-        truth: Bool[np.ndarray, " n"],
-        counts: Float[np.ndarray, "b n"],
+        cls, beta: Float[np.ndarray, "b 2"], design: Float[np.ndarray, "2 n"], truth: Truth, counts: Float[np.ndarray, "b n"]
     ) -> _Lines:
         fitted = expit(beta @ design)
         return cls(beta, counts, fitted, (counts * (fitted - truth)) @ design.T)
@@ -287,7 +283,7 @@ class _Lines:
         return self if rows.all() else _Lines(*(part[rows] for part in vars(self).values()))
 
 
-def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Bool[np.ndarray, " n"]) -> _Lines:
+def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Truth) -> _Lines:
     """The lines after a step of Newton's, of which each takes the share 1, 1/2, 1/4, ... that does not raise its gradient."""
     curvature, gradient = at.counts * at.fitted * (1 - at.fitted), at.gradient
     a, b, c = curvature.sum(axis=1), curvature @ design[1], curvature @ design[1] ** 2
@@ -305,9 +301,7 @@ def _stepped(at: _Lines, design: Float[np.ndarray, "2 n"], truth: Bool[np.ndarra
     return found
 
 
-def _overlap(
-    truth: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"]
-) -> Bool[np.ndarray, " b"]:
+def _overlap(truth: Truth, x: Float[np.ndarray, " n"], drawn: Drawn) -> Bool[np.ndarray, " b"]:
     """Whether the classes of a draw overlap on both sides, so that a finite line exists (see `calibration_line`)."""
     positive, negative = (drawn > 0) & truth, (drawn > 0) & ~truth
     # Without one of the classes, both of its ends are infinite on the wrong side, and no overlap is found.

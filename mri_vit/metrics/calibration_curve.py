@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
-from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted
+from mri_vit.metrics.checked import Flags, Numbers, Scores, Truth, numbers, predicted
 from mri_vit.metrics.intervals import wilson_interval
 
 SPAN = 0.75  # share of the patients in each local fit; the default of R's loess, as are the quadratic and the tricube
@@ -122,7 +122,7 @@ def quantile_groups(values: Numbers, groups: int) -> Int[np.ndarray, " n"]:
 
 
 def _binned(
-    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], bins: int
+    truth: Truth, probability: Scores, bins: int
 ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " c"], Float[np.ndarray, " c"], Int[np.ndarray, " c"]]:
     """Each patient's bin; each bin's mean probability, observed share and number of patients."""
     bin_of = quantile_groups(probability, bins)

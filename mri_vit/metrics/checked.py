@@ -13,6 +13,10 @@ Flags = Bool[np.ndarray, " n"] | Real[np.ndarray, " n"]  # True and False, or 1 
 Numbers = Real[np.ndarray, " n"]  # of any type; computed with in double precision
 Groups = Shaped[np.ndarray, " n"]  # of any type that sorts: numbers, words
 
+Days = Scores = Float[np.ndarray, " n"]  # checked, as are the next two
+Events = Truth = Bool[np.ndarray, " n"]
+Drawn = Float[np.ndarray, "b n"]  # how often each patient came up in each of b resamples
+
 SHOWN_VALUES = 3  # wrong values that a message quotes: enough to recognise what was passed
 
 

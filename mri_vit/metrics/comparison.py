@@ -120,7 +120,7 @@ def paired_comparison(difference: float, draws: Float[np.ndarray, " b"], inflate
 def difference_of_means(mean: float, deviation: float, other_mean: float, other_deviation: float) -> float:
     """The absolute difference of two means in standard deviations.
 
-    Formula: |m1 - m2| / sqrt((s1² + s2²) / 2), s the sample standard deviations.
+    Formula: abs(m1 - m2) / sqrt((s1² + s2²) / 2), s the sample standard deviations.
     Source: Austin 2009, doi:10.1002/sim.3697.
     Returns: float, 0 or more; NaN where a group has no mean or no deviation, or neither group varies and the means differ.
 
@@ -138,7 +138,7 @@ def difference_of_shares(counts: Integer[np.ndarray, " k"], others: Integer[np.n
     """The standardised difference of two groups' shares of k levels.
 
     Formula: sqrt(d' S⁻ d), d the differences of the shares of all levels but the first and S the mean of both groups' multinomial
-    covariances; with two levels |p1 - p2| / sqrt((p1 (1 - p1) + p2 (1 - p2)) / 2).
+    covariances; with two levels abs(p1 - p2) / sqrt((p1 (1 - p1) + p2 (1 - p2)) / 2).
     Source: Austin 2009, doi:10.1002/sim.3697, for two levels; Yang & Dalton 2012, SAS Global Forum, paper 335, for more.
     Returns: float, 0 or more; NaN where a group is empty, or where a share is all of one group and none of the other's.
 

@@ -11,16 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
-from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, outcome
+from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, Scores, grouped, outcome
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, interval
 from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival
-
-Days = Float[np.ndarray, " n"]
-Event = Bool[np.ndarray, " n"]
-Risk = Float[np.ndarray, " n"]
 
 
 def concordance_counts(time_days: Numbers, event: Flags, risk: Numbers) -> tuple[int, int, int]:
@@ -89,12 +85,7 @@ def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Gro
     return float((concordant + tied / 2) / counts.sum()) if counts.sum() else math.nan
 
 
-def uno_c(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    tau: float | None = None,
-) -> float:
+def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = None) -> float:
     """Uno's concordance index: Harrell's C with each pair weighted for the pairs that censoring took away.
 
     Definition: the share of comparable pairs up to tau that are concordant, each pair weighted by 1 / G(t)², t the day of its
@@ -183,7 +174,7 @@ def uno_interval(
 
     pairs = Pairs.of(time_days, event, risk)
 
-    def weighted_c(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+    def weighted_c(drawn: Drawn) -> Float[np.ndarray, " b"]:
         weight = uno_weight(drawn_censoring_survival(time_days, event, drawn, time_days[event]), time_days[event], tau)
         return drawn_c(pairs, drawn, weight)
 
@@ -195,16 +186,16 @@ def uno_interval(
 class Pairs:
     """Where the pairs of each death are found, whatever the draw."""
 
-    event: Event
+    event: Events
     comparable: list[Ranges]
     concordant: list[Ranges]
 
     @classmethod
-    def of(cls, time_days: Days, event: Event, risk: Risk) -> Pairs:
+    def of(cls, time_days: Days, event: Events, risk: Scores) -> Pairs:
         return cls(event, comparable_ranges(time_days, event), concordant_ranges(time_days, event, risk))
 
 
-def drawn_c(pairs: Pairs, drawn: Float[np.ndarray, "b n"], weight: Float[np.ndarray, "#b d"]) -> Float[np.ndarray, " b"]:
+def drawn_c(pairs: Pairs, drawn: Drawn, weight: Float[np.ndarray, "#b d"]) -> Float[np.ndarray, " b"]:
     """C of each draw, deaths weighted; NaN for a draw without a comparable pair."""
     died = drawn[:, pairs.event] * weight  # (b, d)
     comparable, concordant = (pair_weight(ranges, drawn, died) for ranges in (pairs.comparable, pairs.concordant))
@@ -212,7 +203,7 @@ def drawn_c(pairs: Pairs, drawn: Float[np.ndarray, "b n"], weight: Float[np.ndar
 
 
 def death_counts(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], risk: Float[np.ndarray, " n"]
+    time_days: Days, event: Events, risk: Scores
 ) -> tuple[Int[np.ndarray, " d"], Int[np.ndarray, " d"], Int[np.ndarray, " d"]]:
     """For each death, in the order given: patients it is comparable with, those of lower risk, those of equal risk.
 
@@ -230,9 +221,7 @@ def death_counts(
     return len(risk) - start, lower, equal
 
 
-def in_line(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]
-) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " d"]]:
+def in_line(time_days: Days, event: Events) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " d"]]:
     """The patients in the order of their time, deaths before censored; and where in it each death's comparable patients begin."""
     place = 2 * rankdata(time_days, method="dense").astype(int) + ~event  # a censored patient stands after deaths of its day
     order = np.argsort(place, kind="stable")
@@ -289,15 +278,13 @@ def pair_weight(
     return found
 
 
-def comparable_ranges(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> list[Ranges]:
+def comparable_ranges(time_days: Days, event: Events) -> list[Ranges]:
     """Of each death the patients that it is comparable with, as `death_counts` counts them."""
     order, start = in_line(time_days, event)
     return [Ranges(order, np.arange(len(start)), start, np.full(len(start), len(order)), 1.0)]
 
 
-def concordant_ranges(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], risk: Float[np.ndarray, " n"]
-) -> list[Ranges]:
+def concordant_ranges(time_days: Days, event: Events, risk: Scores) -> list[Ranges]:
     """Likewise those of lower risk, and by one half those of equal risk: O(n log n) for each set of weights.
 
     The ranges are those that `count_from` walks through, which are the same whatever the weights.

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from lifelines import CoxPHFitter
 from lifelines.exceptions import ConvergenceError, ConvergenceWarning
 from lifelines.statistics import proportional_hazard_test
 
-from mri_vit.metrics.checked import Flags, Numbers, flags, followed, outcome, refuse_unequal
+from mri_vit.metrics.checked import Days, Events, Flags, Numbers, flags, followed, outcome, refuse_unequal
 
 COLLINEAR_TOL = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
 MAX_STANDARD_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
@@ -28,8 +28,6 @@ PRIOR_NEWTON_OPTIONS = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0
 
 UNDEFINED = math.nan, math.nan, math.nan
 
-Days = Float[np.ndarray, " n"]
-Died = Bool[np.ndarray, " n"]
 Stratum = Int[np.ndarray, " n"]
 
 
@@ -50,7 +48,7 @@ class CoxFit:
     proportional_p: Float[np.ndarray, " k"]
 
 
-def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> CoxFit:
+def fit_cox(days: Days, died: Events, columns: pd.DataFrame, stratum: Stratum) -> CoxFit:
     """Fit log hazards that are linear in the columns, each stratum with a baseline hazard of its own.
 
     Formula: Efron's partial likelihood, the sum of the strata's.
@@ -77,7 +75,7 @@ def fit_cox(days: Days, died: Died, columns: pd.DataFrame, stratum: Stratum) -> 
 
 
 def out_of_fold(
-    days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: Stratum, fold: Int[np.ndarray, " n"]
+    days: Days, died: Events, columns: Float[np.ndarray, "n k"], stratum: Stratum, fold: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Each patient's linear predictor by coefficients of the patients of the other folds; 0 where none of these died.
 
@@ -126,12 +124,12 @@ def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str
     return wrong
 
 
-def _table(days: Days, died: Died, columns: Float[np.ndarray, "n k"], stratum: Stratum) -> pd.DataFrame:
+def _table(days: Days, died: Events, columns: Float[np.ndarray, "n k"], stratum: Stratum) -> pd.DataFrame:
     table = pd.DataFrame(columns).add_prefix("x")
     return table.assign(**{DAYS: days, DIED: died, STRATUM: stratum})
 
 
-def _at_the_top(days: Days, died: Died, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxPHFitter | None:
+def _at_the_top(days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxPHFitter | None:
     """The regression where its likelihood is highest; None where it has no such place.
 
     Where columns nearly depend on each other, lifelines gives up on the way and hands out what it has. So it climbs along
@@ -164,7 +162,7 @@ def _fitted(
             return None
 
 
-def _refuse_separation(name: str, days: Days, died: Died, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
+def _refuse_separation(name: str, days: Days, died: Events, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
     """Raise NotEstimableError unless a death had a lower x than a patient then at risk in the stratum, and one had a higher."""
     above = below = False
     for label in np.unique(stratum):
@@ -224,7 +222,7 @@ def hazard_ratio_of_groups(time_days: Numbers, event: Flags, high: Flags) -> Haz
     return _cox(time_days, event, high.astype(float))
 
 
-def _cox(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"]) -> HazardRatio:
+def _cox(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> HazardRatio:
     if not _has_maximum(time_days, event, x):
         return HazardRatio(*UNDEFINED, math.nan)
     table = pd.DataFrame({DAYS: time_days, DIED: event, "x": x})
@@ -241,7 +239,7 @@ def _cox(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], x: F
     return HazardRatio(value, low, high, float(np.ravel(changes)[0]))
 
 
-def _has_maximum(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], x: Float[np.ndarray, " n"]) -> bool:
+def _has_maximum(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> bool:
     """Whether the partial likelihood has a maximum: someone at risk had a higher x than a patient who died, someone a lower."""
     died = x[event, None]
     at_risk = time_days >= time_days[event, None]  # (d, n)

@@ -15,7 +15,19 @@ from jaxtyping import Bool, Float, Real
 from scipy.stats import norm
 
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics.checked import Flags, Numbers, flags, followed, labelled, numbers, predicted, probabilities, refuse_unequal
+from mri_vit.metrics.checked import (
+    Days,
+    Events,
+    Flags,
+    Numbers,
+    flags,
+    followed,
+    labelled,
+    numbers,
+    predicted,
+    probabilities,
+    refuse_unequal,
+)
 from mri_vit.metrics.intervals import CONFIDENCE, Rate, rate
 
 
@@ -257,7 +269,7 @@ def survival_net_benefit_band(
 
 
 def _life_tables(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], member: Bool[np.ndarray, "t n"], at_day: float
+    time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float
 ) -> tuple[Float[np.ndarray, " days"], Float[np.ndarray, "t days"], Float[np.ndarray, "t days"]]:
     """The days with deaths up to one, and how many of each of t groups were at risk and died on them."""
     days = np.unique(time_days[event & (time_days <= at_day)])
@@ -265,9 +277,7 @@ def _life_tables(
     return days, at_risk, member @ ((time_days[:, None] == days) & event[:, None]).astype(float)
 
 
-def _alive_at(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], member: Bool[np.ndarray, "t n"], at_day: float
-) -> Float[np.ndarray, " t"]:
+def _alive_at(time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float) -> Float[np.ndarray, " t"]:
     """Kaplan-Meier survival at a day of each of t groups; NaN where it is not known, 1 of nobody."""
     _, at_risk, died = _life_tables(time_days, event, member, at_day)
     alive = np.prod(1 - died / np.where(at_risk > 0, at_risk, 1.0), axis=1)

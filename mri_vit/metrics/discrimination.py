@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.stats import norm, rankdata
 from sklearn.metrics import average_precision_score
 
-from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, numbers
+from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
 from mri_vit.metrics.intervals import CONFIDENCE, interval
 
@@ -153,7 +153,7 @@ def bootstrap_interval(
     if not truth.any() or truth.all():
         return math.nan, math.nan
 
-    def drawn_auc(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+    def drawn_auc(drawn: Drawn) -> Float[np.ndarray, " b"]:
         return weighted_auc(drawn * truth, drawn * ~truth, score)
 
     low, high = interval(drawn_auc, ~truth, generator, resamples, confidence)
@@ -289,9 +289,7 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
     return by_normal_law(difference, float(of_positives + of_negatives))
 
 
-def _wins(
-    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"]
-) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
+def _wins(truth: Truth, score: Scores) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     """For each positive the negatives it beats, for each negative the positives that beat it; ties one half, exact."""
     overall = rankdata(score)
     beaten = overall[truth] - rankdata(score[truth])
@@ -299,7 +297,7 @@ def _wins(
     return beaten, beating
 
 
-def _enough(truth: Bool[np.ndarray, " n"]) -> bool:
+def _enough(truth: Truth) -> bool:
     return bool(truth.sum() > 1 and (~truth).sum() > 1)  # a sample variance needs two
 
 

@@ -9,19 +9,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Float, Real
 
-from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, outcome
+from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, Scores, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc, wilson_of_auc
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.survival import drawn_censoring_survival, kaplan_meier
 
 
 def cumulative_dynamic_auc(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    at_days: Real[np.ndarray, " t"],
+    time_days: Numbers, event: Flags, risk: Numbers, at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, " t"]:
     """AUC(t): how well the risk separates those who have died by day t (cases) from those who live longer (controls).
 
@@ -44,11 +41,7 @@ def cumulative_dynamic_auc(
 
 
 def drawn_auc(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    risk: Float[np.ndarray, " n"],
-    at_days: Float[np.ndarray, " t"],
-    drawn: Float[np.ndarray, "b n"],
+    time_days: Days, event: Events, risk: Scores, at_days: Float[np.ndarray, " t"], drawn: Drawn
 ) -> Float[np.ndarray, "b t"]:
     """AUC(t) of each of b sets of weights, the censoring curve estimated anew for each."""
     uncensored = drawn_censoring_survival(time_days, event, drawn, time_days)
@@ -61,12 +54,7 @@ def drawn_auc(
     return values
 
 
-def mean_cumulative_dynamic_auc(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    at_days: Real[np.ndarray, " t"],
-) -> float:
+def mean_cumulative_dynamic_auc(time_days: Numbers, event: Flags, risk: Numbers, at_days: Real[np.ndarray, " t"]) -> float:
     """AUC(t) averaged over days, each weighted by the deaths since the one before.
 
     Formula: sum_k AUC(t_k) (S(t_(k-1)) - S(t_k)) / sum_k (S(t_(k-1)) - S(t_k)), S the Kaplan-Meier curve of these
@@ -88,10 +76,7 @@ def mean_cumulative_dynamic_auc(
 
 
 def brier_at(
-    time_days: Numbers,
-    event: Flags,
-    survival: Real[np.ndarray, "n t"],
-    at_days: Real[np.ndarray, " t"],
+    time_days: Numbers, event: Flags, survival: Real[np.ndarray, "n t"], at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, " t"]:
     """Brier(t): mean squared distance of the predicted survival at day t and whether the patient lived longer.
 
@@ -118,11 +103,7 @@ def brier_at(
 
 
 def drawn_brier(
-    time_days: Float[np.ndarray, " n"],
-    event: Bool[np.ndarray, " n"],
-    survival: Float[np.ndarray, "n t"],
-    at_days: Float[np.ndarray, " t"],
-    drawn: Float[np.ndarray, "b n"],
+    time_days: Days, event: Events, survival: Float[np.ndarray, "n t"], at_days: Float[np.ndarray, " t"], drawn: Drawn
 ) -> Float[np.ndarray, "b t"]:
     """Brier(t) of each of b sets of weights, the censoring curve estimated anew for each."""
     own, then = (drawn_censoring_survival(time_days, event, drawn, days) for days in (time_days, at_days))
@@ -136,10 +117,7 @@ def drawn_brier(
 
 
 def integrated_brier(
-    time_days: Numbers,
-    event: Flags,
-    survival: Real[np.ndarray, "n t"],
-    at_days: Real[np.ndarray, " t"],
+    time_days: Numbers, event: Flags, survival: Real[np.ndarray, "n t"], at_days: Real[np.ndarray, " t"]
 ) -> float:
     """Brier(t) averaged over time from the first to the last day asked for.
 
@@ -207,10 +185,7 @@ def auc_at_interval(
     if not len(defined):
         return bounds[0], bounds[1]
     draws = distribution(
-        lambda drawn: drawn_auc(time_days, event, risk, at_days[defined], drawn),
-        np.zeros(len(risk)),
-        generator,
-        resamples,
+        lambda drawn: drawn_auc(time_days, event, risk, at_days[defined], drawn), np.zeros(len(risk)), generator, resamples
     )
     for column, draw in zip(defined, draws.T, strict=True):
         cases, controls = int((event & (time_days <= at_days[column])).sum()), int((time_days > at_days[column]).sum())

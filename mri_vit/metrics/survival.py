@@ -17,7 +17,7 @@ from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import median_survival_times
 
 from mri_vit.metrics.calibration_curve import quantile_groups
-from mri_vit.metrics.checked import Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
+from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.intervals import Rate
 
@@ -102,13 +102,7 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     return float(test.test_statistic), float(test.p_value)
 
 
-def calibration_at(
-    time_days: Numbers,
-    event: Flags,
-    survival: Numbers,
-    at_day: float,
-    groups: int = 3,
-) -> SurvivalCalibration:
+def calibration_at(time_days: Numbers, event: Flags, survival: Numbers, at_day: float, groups: int = 3) -> SurvivalCalibration:
     """Predicted against observed survival at one day, in groups of about equal numbers by prediction.
 
     Definition: in each group, the mean predicted survival and the Kaplan-Meier survival at that day, with its 95 % Greenwood
@@ -128,7 +122,7 @@ def calibration_at(
     return SurvivalCalibration(np.bincount(group_of, weights=survival) / n, observed, low, high, n)
 
 
-def _observed(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], at_day: float) -> tuple[float, float, float]:
+def _observed(time_days: Days, event: Events, at_day: float) -> tuple[float, float, float]:
     """Kaplan-Meier survival at a day with its bounds."""
     curve = kaplan_meier(time_days, event, "")
     value = float(curve.survival_function_at_times(at_day).iloc[0])
@@ -163,7 +157,7 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
 
 
 def drawn_censoring_survival(
-    time_days: Numbers, event: Flags, drawn: Float[np.ndarray, "b n"], at_days: Real[np.ndarray, " t"]
+    time_days: Numbers, event: Flags, drawn: Drawn, at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, "b t"]:
     """G (see `censoring_survival`) at each of `at_days`, for each of b draws; `drawn` says how often each patient came up.
 
@@ -248,7 +242,7 @@ def restricted_mean_difference(time_days: Numbers, event: Flags, high: Flags, ta
     return RestrictedMean(tau, low_risk, high_risk, difference, difference - reach, difference + reach)
 
 
-def _restricted_mean(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], tau: float) -> tuple[float, float]:
+def _restricted_mean(time_days: Days, event: Events, tau: float) -> tuple[float, float]:
     """Mean survival up to tau, and the variance of that mean."""
     curve = kaplan_meier(time_days, event, "S")
     days = np.r_[np.unique(time_days[event & (time_days < tau)]), tau]

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.optimize import root_scalar
 from scipy.stats import chi2, lognorm, norm
 
 from mri_vit.metrics.calibration import calibration_line, drawn_lines
-from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, predicted, refuse_unequal
+from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, followed, numbers, predicted, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
@@ -55,7 +55,7 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
     truth, probability = predicted(truth, probability)
     line = calibration_line(truth, probability)
 
-    def measures(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b measures"]:
+    def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         slope, intercept = drawn_lines(truth, probability, drawn, line)
         return np.column_stack([slope, intercept, *_whole(drawn @ truth, drawn @ probability, len(truth))])
 
@@ -75,7 +75,7 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
     last = time_days.max(initial=0)
     beyond = at_day > last and not event[time_days == last].all()  # nobody was followed up to that day
 
-    def measures(drawn: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b measures"]:
+    def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         died = 1 - drawn_survival(time_days, event, drawn, at_day)
         observed = np.full(len(drawn), math.nan) if beyond else died * len(alive)
         return np.column_stack(_whole(observed, drawn @ (1 - alive), len(alive)))
@@ -83,9 +83,7 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
     return Cohort(len(alive), measures, bool((event & (time_days <= at_day)).any() and (time_days > at_day).any()))
 
 
-def drawn_survival(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], drawn: Float[np.ndarray, "b n"], at_day: float
-) -> Float[np.ndarray, " b"]:
+def drawn_survival(time_days: Days, event: Events, drawn: Drawn, at_day: float) -> Float[np.ndarray, " b"]:
     """The Kaplan-Meier survival at a day of each of b draws; `drawn` says how often each patient came up."""
     days = np.unique(time_days[event & (time_days <= at_day)])
     at_risk = drawn @ (time_days[:, None] >= days)  # (b, days)
@@ -136,19 +134,13 @@ def _whole(observed: Float[np.ndarray, " b"], expected: Float[np.ndarray, " b"],
     return [observed / np.where(expected > 0, expected, math.nan), (expected - observed) / n]
 
 
-REML_ITERATIONS, REML_TOL = (
-    10_000,
-    1e-12,
-)  # of the iteration for REML; it takes tens, and hundreds where the variances are very unequal
+REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
 # Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
 # with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
 ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
 TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
-MAX_TAU_RATIO, TAU_POINTS = (
-    1e4,
-    500,
-)  # of tau², in variances of the values, that is looked at, and at how many; between two it is drawn
-# straight on a scale of ratios: 4 % apart
+# tau² is looked at up to so many variances of the values, at so many points 4 % apart, and interpolated between
+MAX_TAU_RATIO, TAU_POINTS = 1e4, 500
 
 
 def i_squared(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"]) -> float:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm, rankdata
 
-from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
+from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, labelled, outcome
 from mri_vit.metrics.comparison import Comparison, by_normal_law
 from mri_vit.metrics.discrimination import delong_components
 
@@ -181,7 +181,7 @@ def _undefined(n: int) -> WithinFold:
 
 
 def compared_rows(
-    time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"], risk: Float[np.ndarray, " n"]
+    time_days: Days, event: Events, risk: Scores
 ) -> Iterator[tuple[slice, Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]]:
     """Some rows of all pairs at a time, so that memory does not grow with n²: which rows; who outlived whom, 1 where the column's
     patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk less the

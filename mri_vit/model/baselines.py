@@ -1,5 +1,5 @@
 """Baselines: published 3D networks, all of them MONAI's, from a dense volume to features, behind the encoder's interface
-(patches and their places go in).
+(patches and their grid positions go in).
 
 A builder gives a module without its classifier; the study's own heads read the features, as they read the Vision Transformer's.
 Every network is the published one with its kernels made cubes, and starts from random weights. The patches are laid out on the
@@ -113,18 +113,10 @@ def _resnet10_dilated(channels: int) -> Any:
     return net
 
 
-def _by_maximum(net: Any) -> nn.Module:
-    """A ResNet whose features are each channel's largest value over the last map, so that one place of many can be heard."""
+def _max_pooled(net: Any) -> nn.Module:
+    """A ResNet whose features are each channel's largest value over the last map, so that one position of many counts."""
     net.avgpool = nn.AdaptiveMaxPool3d(1)
     return net
-
-
-def _resnet10_max(channels: int) -> nn.Module:
-    return _by_maximum(_resnet(10, channels))
-
-
-def _resnet10_dilated_max(channels: int) -> nn.Module:
-    return _by_maximum(_resnet10_dilated(channels))
 
 
 def _densenet(depth: int, channels: int) -> nn.Module:
@@ -162,7 +154,7 @@ def _seresnext50(channels: int) -> nn.Module:
 
 
 def _monai_vit(model: Model, channels: int, size: Size, patch: int) -> nn.Module:
-    """The study's width, depth, heads and MLP; it sees every place of the box, empty or not."""
+    """The study's width, depth, heads and MLP; it sees every position of the box, empty or not."""
     from monai.networks.nets.vit import ViT
 
     dim, depth, heads, mlp = model.shape
@@ -195,17 +187,9 @@ def _fixed(build: Callable[[int], nn.Module]) -> Build:
     return lambda model, channels, size, patch: build(channels)
 
 
-def _until(net: Any, names: tuple[str, ...]) -> nn.Module:
+def _first_modules(net: Any, names: str) -> nn.Module:
     """A network's first modules, under their own names."""
-    return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names))
-
-
-def _resnet10_trunk(channels: int) -> nn.Module:
-    return _until(_resnet(10, channels), ("conv1", "bn1", "act", "maxpool", "layer1", "layer2"))
-
-
-def _seresnext50_trunk(channels: int) -> nn.Module:
-    return _until(_seresnext50(channels), ("layer0", "layer1", "layer2", "layer3"))
+    return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names.split()))
 
 
 HE = "He et al. 2016, arXiv:1512.03385"
@@ -218,10 +202,18 @@ HU = "Hu et al. 2018, arXiv:1709.01507"
 
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
-    "resnet10_max": Baseline("3D ResNet-10 read by its maximum", _fixed(_resnet10_max), 512, "layer4", 1, HE, averaged=False),
+    "resnet10_max": Baseline(
+        "3D ResNet-10 read by its maximum", _fixed(lambda c: _max_pooled(_resnet(10, c))), 512, "layer4", 1, HE, averaged=False
+    ),
     "resnet10_dilated": Baseline("3D dilated ResNet-10", _fixed(_resnet10_dilated), 128, "layer4", 1, CHEN),
     "resnet10_dilated_max": Baseline(
-        "3D dilated ResNet-10 read by its maximum", _fixed(_resnet10_dilated_max), 128, "layer4", 1, CHEN, averaged=False
+        "3D dilated ResNet-10 read by its maximum",
+        _fixed(lambda c: _max_pooled(_resnet10_dilated(c))),
+        128,
+        "layer4",
+        1,
+        CHEN,
+        averaged=False,
     ),
     "resnet18": Baseline("3D ResNet-18", _fixed(partial(_resnet, 18)), 512, "layer4", 1, HE),
     "resnet34": Baseline("3D ResNet-34", _fixed(partial(_resnet, 34)), 512, "layer4", 1, HE),
@@ -237,8 +229,16 @@ BASELINES: dict[str, Baseline] = {
 }
 
 HYBRIDS: dict[str, Hybrid] = {
-    "hybrid": Hybrid("Hybrid of SE-ResNeXt-50 and ViT", _seresnext50_trunk, 1024, 16, "layer3", f"{DOSOVITSKIY}; {HU}"),
-    "hybrid_resnet10": Hybrid("Hybrid of ResNet-10 and ViT", _resnet10_trunk, 128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
+    "hybrid": Hybrid(
+        "Hybrid of SE-ResNeXt-50 and ViT",
+        lambda c: _first_modules(_seresnext50(c), "layer0 layer1 layer2 layer3"),
+        *(1024, 16, "layer3", f"{DOSOVITSKIY}; {HU}"),
+    ),
+    "hybrid_resnet10": Hybrid(
+        "Hybrid of ResNet-10 and ViT",
+        lambda c: _first_modules(_resnet(10, c), "conv1 bn1 act maxpool layer1 layer2"),
+        *(128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
+    ),
 }
 
 
@@ -272,7 +272,7 @@ class VolumeEncoder(nn.Module):
     def forward(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
-        """The features. What is not `present` lies at no place, and so in no volume."""
+        """The features. What is not `present` lies at no grid position, and so in no volume."""
         volume = self.volume(patches, place)
         return self.net(
             volume.contiguous(memory_format=torch.channels_last_3d)
@@ -306,20 +306,20 @@ class HybridEncoder(nn.Module):
     def tokens(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
     ) -> tuple[Float[Tensor, "b n f"], Int[Tensor, "b n"]]:
-        """What the Vision Transformer reads: the map's voxels and their places."""
+        """What the Vision Transformer reads: the map's voxels and their positions."""
         voxels = rearrange(self.trunk(self.volume(patches, place)), "b f x y z -> b (x y z) f")
         return voxels, torch.arange(voxels.shape[1], device=voxels.device).expand(len(voxels), -1)
 
     def forward(
         self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
-        """The features. What is not `present` lies at no place, and so in no volume."""
+        """The features. What is not `present` lies at no grid position, and so in no volume."""
         return self.encoder(*self.tokens(patches, place))
 
 
 @dataclass(frozen=True)
 class Box:
-    """A box of the grid's places, and the `channels` that are read in it of those that are `stored`.
+    """A box of the grid's positions, and the `channels` that are read in it of those that are `stored`.
 
     `start` and `end` (exclusive) are along i, j, k.
     """
@@ -332,11 +332,11 @@ class Box:
 
     @classmethod
     def of_head(cls, grid: Grid, channels: tuple[str, ...], stored: tuple[str, ...]) -> Box:
-        """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole places of the grid."""
+        """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole grid positions."""
         place_mm = grid.patch * grid.spacing_mm
         start, end = [], []
         for centre, (low, high) in zip(GRID_CENTRE_MM, BRAIN_MM, strict=True):
-            outer = centre - grid.side * place_mm / 2  # the outer face of the first place
+            outer = centre - grid.side * place_mm / 2  # the outer face of the first grid position
             start.append(max(0, math.floor((low - MARGIN_MM - outer) / place_mm)))
             end.append(min(grid.side, math.ceil((high + MARGIN_MM - outer) / place_mm)))
         return cls(grid, channels, stored, (start[0], start[1], start[2]), (end[0], end[1], end[2]))
@@ -354,7 +354,7 @@ class Box:
         return i * self.grid.patch, j * self.grid.patch, k * self.grid.patch
 
     def slot(self, place: Int[Tensor, "b p"]) -> Int[Tensor, "b p"]:
-        """A place of the grid counted within the box as places are in the grid; one past the last for all that lie outside."""
+        """A grid position counted within the box as in the grid; one past the last for all that lie outside."""
         side, (i, j, k), (rows, columns, layers) = self.grid.side, self.start, self.sides
         i, j, k = place // side**2 - i, place // side % side - j, place % side - k
         inside = (i >= 0) & (i < rows) & (j >= 0) & (j < columns) & (k >= 0) & (k < layers)

@@ -1,6 +1,6 @@
-"""The Vision Transformer (Dosovitskiy et al. 2021, arXiv:2010.11929) over places of a 3D grid.
+"""The Vision Transformer (Dosovitskiy et al. 2021, arXiv:2010.11929) over the positions of a 3D grid.
 
-Patches and their places go in, the normalised CLS token comes out: z0 = [cls; x·E] + position;
+Patches and their grid positions go in, the normalised CLS token comes out: z0 = [cls; x·E] + position;
 z' = MSA(LN(z)) + z; z = MLP(LN(z')) + z'; y = LN(z_cls).
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS, k numbers in a patch, d width, h heads, e = d/h, r query rows.
@@ -98,18 +98,18 @@ def cubes(patches: Float[Tensor, "b p k"], channels: int, edge: int) -> Float[Te
 
 
 POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
-POSITION_BASE = 100.0  # waves of 6 to some 400 places; with the 10,000 of sentences most never turn within a grid of 14
+POSITION_BASE = 100.0  # waves of 6 to some 400 grid positions; with the 10,000 of sentences most never turn within a grid of 14
 Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
 ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
 
 
 def waves(places: int, dim: int) -> Float[Tensor, "p d"]:
-    """Where the positions of a cubic grid's places start: sines and cosines of each axis' coordinate.
+    """Where the embeddings of a cubic grid's positions start: sines and cosines of each axis' coordinate.
 
     A sixth of the width each for sine and cosine along x, y and z; what is left over is 0. Places near each other start alike, so
     that what is learned of one is at once known of its neighbours; positions drawn at random know no neighbours, and from a
     hundred patients they never learn any. Training changes them like any weight.
-    Source: Vaswani et al. 2017, arXiv:1706.03762, 3.5; of places in a plane: He et al. 2022, arXiv:2111.06377, appendix A.
+    Source: Vaswani et al. 2017, arXiv:1706.03762, 3.5; in a plane: He et al. 2022, arXiv:2111.06377, appendix A.
     """
     side, count = round(places ** (1 / 3)), dim // 6
     rate = POSITION_BASE ** (-torch.arange(count) / max(count, 1))
@@ -199,19 +199,19 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Patches at given places to the normalised CLS token.
+    """Patches at given grid positions to the normalised CLS token.
 
-    `patch_size` is k (numbers in a patch of `channels` sequences), `places` how many places the grid has; `stem`,
+    `patch_size` is k (numbers in a patch of `channels` sequences), `places` how many grid positions the grid has; `stem`,
     `conv_stem` and `texture` choose the patch embedding, `pool` what the output is: the normalised CLS token; or to it the other
-    tokens' mean or each feature's largest value is added, so that one place of hundreds can be heard before any attention has
-    learned where to look.
+    tokens' mean or each feature's largest value is added, so that one grid position of hundreds counts before any
+    attention has learned where to look.
 
-    The readout of no places is CLS alone. Places add to CLS what they show; none shows nothing, so it adds 0. That is finite
-    for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
+    The readout of no grid positions is CLS alone. Each adds to CLS what it shows; none shows nothing, so it adds 0. That is
+    finite for the mean and the maximum alike, and it is what the curves of a map's faithfulness start from and end at.
 
     Examples
     --------
-    ViT-B/16 over a quarter of the 2744 places; here with two of its twelve blocks:
+    ViT-B/16 over a quarter of the 2744 grid positions; here with two of its twelve blocks:
 
     >>> import torch
     >>> from mri_vit import ViT
@@ -271,7 +271,7 @@ class Encoder(nn.Module):
         return self.placed(self.embed(patches.to(self.position.dtype)), place)
 
     def placed(self, embedded: Float[Tensor, "b p d"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
-        """Embedded patches with the positions of their places, behind CLS."""
+        """Embedded patches with the embeddings of their grid positions, behind CLS."""
         position = F.embedding(place + 1, self.position[0])  # row 0 belongs to CLS
         cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(place))
         return torch.cat([cls, embedded + position], dim=1)
@@ -287,11 +287,11 @@ class Encoder(nn.Module):
         return self.readout(x, present)
 
     def readout(self, x: Float[Tensor, "b n d"], present: Bool[Tensor, "b p"] | None = None) -> Float[Tensor, "b d"]:
-        """What the heads read of the last block's output; CLS alone where no place was given (n = 1)."""
+        """What the heads read of the last block's output; CLS alone where no grid position was given (n = 1)."""
         return read_out(x, self.norm, self.pool, present)
 
     def parts(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b p d"]:
-        """Each place's part in each feature that `readout` adds to CLS, as weights that sum to 1 over the places."""
+        """Each grid position's part in each feature that `readout` adds to CLS, as weights that sum to 1 over all."""
         y = self.norm(x[:, 1:])
         if self.pool == "max":
             return F.one_hot(y.argmax(dim=1), y.shape[1]).transpose(1, 2).to(y.dtype)
@@ -322,7 +322,7 @@ def read_out(
 
 
 def resize_positions(position: Float[Tensor, "1 m d"], side: int) -> Float[Tensor, "1 n d"]:
-    """Position embeddings for a grid of side³ places, interpolated trilinearly; CLS keeps its own."""
+    """Position embeddings for a grid of side³, interpolated trilinearly; CLS keeps its own."""
     old = round((position.shape[1] - 1) ** (1 / 3))
     if old**3 != position.shape[1] - 1:
         raise ValueError(f"{position.shape[1] - 1} positions are no cube")

@@ -36,7 +36,7 @@ Encode = Callable[[Model, Grid, tuple[str, ...]], Any]  # a function of a module
 
 
 def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
-    """What a recipe names: patches [b p k], places [b p] and who is present [b p] to features [b d], with `dim` = d; an
+    """What a recipe names: patches [b p k], grid positions [b p] and who is present [b p] to features [b d], with `dim` = d; an
     `Encoder` for "vit".
     """
     if model.architecture in HYBRIDS:
@@ -175,8 +175,7 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     nothing is saved by patches that are empty.
     Source: torch.utils.flop_counter, which counts the shapes that pass by. It knows the attention that a GPU fuses and not
     the one that a CPU does (PyTorch 2.13), so attention is held to its two plain products here, whatever is chosen for it.
-    `net`: called with (patches, place); nothing is computed, so a network of any size takes less than a second or two, and it is
-    left as it was.
+    `net`: nothing is computed, so a network of any size takes less than a second or two, and it is left as it was.
     `patches`, `place`: a batch as the training loop makes it; only the shapes matter.
     Returns: Operations, for all b patients.
     """

@@ -1,11 +1,11 @@
 """Where an encoder starts from: a file of pretrained weights, of a trained network, or of a 2D Vision Transformer,
 whose weights are inflated (Carreira & Zisserman 2017 inflated CNNs).
 
-`inflate` fills an encoder with what `vit2d.read_2d` read. The image is taken for an axial slice as it is shown: columns run
+`inflate` fills an encoder with what `checkpoint.read_2d` read. The image is taken for an axial slice as it is shown: columns run
 from the patient's right to left, rows from front to back, and depth is the third axis, z. So both image axes run against
 ours (x grows to the right, y to the front).
 
-Letters: d width, e patch edge, n positions with CLS, k = channels·e³ numbers in a patch, s places along an edge,
+Letters: d width, e patch edge, n positions with CLS, k = channels·e³ numbers in a patch, s grid positions along an edge,
 x y z axes of a patch or of the grid.
 """
 
@@ -75,7 +75,7 @@ def inflated_kernel(kernel: Float[Tensor, "d 3 e e"], channels: int) -> Float[Te
 
 
 def inflated_positions(position: Float[Tensor, "1 n d"], side: int) -> Float[Tensor, "1 m d"]:
-    """Position embeddings of side³ places: those of the axial plane in every slice, plus `depth_term`; CLS keeps its own.
+    """Position embeddings of side³ grid positions: those of the axial plane in every slice, plus `depth_term`; CLS keeps its own.
 
     A 2D grid of another side is interpolated bicubically, as timm and transformers do. All of the table is learned, so the
     term in depth is learned with it and needs no weights of its own.
@@ -154,8 +154,8 @@ def load_encoder(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def fill(encoder: nn.Module, path: Path, model: Model, grid: Grid) -> None:
     """Give the encoder of `model` and `grid` the weights of a file; what the file has none of stays as it is.
 
-    Ours are of a pretrained encoder or of a network; where their grid cut the same box into another number of places of the same
-    patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
+    Ours are of a pretrained encoder or of a network; where their grid cut the same box into another number of grid positions of
+    the same patch, positions are interpolated, as for fine-tuning at a higher resolution. Any other file is read as a 2D Vision
     Transformer's and inflated (see `inflate`).
 
     Raises UsageError when the weights would not mean what they meant: of another architecture, shape, number of heads, sequences

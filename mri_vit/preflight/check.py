@@ -70,9 +70,9 @@ def check(study: Study) -> Check:
         needs, faults = _networks(study, table.patients, kept, splits, scans.usual_voxels(info))
         findings += faults
     if not any(finding.severity == "refused" for finding in findings):
-        from mri_vit.crossval import power  # here, because SciPy's statistics take a second to load
+        pass  # REMOVED  # here, because SciPy's statistics take a second to load
 
-        findings += [_finding("noticed", "labels", words) for words in power.cautions(kept, study.endpoints, splits)]
+        findings += [_finding("noticed", "labels", words) for words in folds.power_cautions(kept, study.endpoints, splits)]
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
     return Check(

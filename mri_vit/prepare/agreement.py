@@ -25,9 +25,7 @@ THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from other
 HEADERS_MM = 0.01  # a header has 5.5 mm as 5.5000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
 BACKGROUND_OFFSET = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0
-MIN_LIKENESS_RATIO = (
-    1.3  # likeness of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
-)
+MIN_LIKENESS_RATIO = 1.3  # of a scan to the reference over that to its mirror image; twelve real patients have 1.42 and more
 LIKENESS_EPS = 1e-6  # likeness: nothing is divided by 0
 VAR_EPS = 1e-3  # squared standard deviations: a window that varies less says nothing
 GRID = Grid(edge=112, spacing_mm=2.0)  # the default grid at an eighth of the work: the cortex's folds are still seen
@@ -45,8 +43,15 @@ class Likeness:
     reversed: float | None
 
     @property
-    def ratio(self) -> float:
-        return self.direct / max(self.mirrored, LIKENESS_EPS)
+    def figures(self) -> dict[str, float | None]:
+        """As they stand in `patient.json`."""
+        ratio = self.direct / max(self.mirrored, LIKENESS_EPS)
+        return {
+            "likeness": self.direct,
+            "mirrored_likeness": self.mirrored,
+            "own_to_mirrored": ratio,
+            "reversed": self.reversed,
+        }
 
 
 @dataclass(frozen=True)

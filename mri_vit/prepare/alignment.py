@@ -33,9 +33,7 @@ from mri_vit.prepare.prepared import Log
 from mri_vit.settings.recipe import title, titles
 from mri_vit.settings.sections import Grid
 
-MIN_OVERLAP = (
-    0.90  # least share of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
-)
+MIN_OVERLAP = 0.90  # of the reference's brain inside every scan's field of view; a tumour must not be in the missing part
 MAX_MISSED_SHARE = 0.005  # of the brain outside a scan's field of view, or outside the grid: a rim that needs no warning
 MIN_BRAIN_SHARE = 0.05  # of a grid voxel's sources that must be brain for it to have a value; less is rounding
 TAIL_PERCENT = 0.5  # at each end: vessels and leftovers of the skull, which must not set a scan's scale
@@ -117,7 +115,9 @@ def check_overlap(
     shares = {}
     for channel, scan in scans.items():
         to_index = np.linalg.inv(scan.affine) @ from_reference[channel] @ mask.affine
-        shares[channel] = 1.0 if _holds(scan, carry_box(block, to_index)) else round(_share(mask, to_index, scan), 4)
+        ends = zip(carry_box(block, to_index), scan.shape, strict=True)
+        within = all(part.start >= 0 and part.stop <= n for part, n in ends)
+        shares[channel] = 1.0 if within else round(_share(mask, to_index, scan), 4)
         if shares[channel] < MIN_OVERLAP:
             held = f"{shares[channel]:.1%} of the {title(reference)}'s brain"
             reason = f"field of view of {channel} holds {held}; expected {MIN_OVERLAP:.0%} or more"
@@ -125,11 +125,6 @@ def check_overlap(
         if shares[channel] < 1 - MAX_MISSED_SHARE:
             log.warnings.append(f"{channel}: {1 - shares[channel]:.1%} of the brain lies outside its field of view and is 0")
     log.add("overlap", f"Every scan covers at least {MIN_OVERLAP:.0%} of the brain.", shares=shares)
-
-
-def _holds(scan: Volume, block: Box) -> bool:
-    """Whether all of a block of voxels is within a scan."""
-    return all(part.start >= 0 and part.stop <= n for part, n in zip(block, scan.shape, strict=True))
 
 
 def _share(mask: Volume, to_index: Float[np.ndarray, "4 4"], scan: Volume) -> float:

@@ -86,6 +86,7 @@ def correct(
     rounds: int = ROUNDS,
 ) -> dict[str, Corrected]:
     """Divide each of a patient's scans by its bias field, estimated from the brain without its outliers.
+
     `scans`: by channel, each on its own grid. Voxels of the brain that are not positive have no logarithm and are not used.
     `brains`: the mask on each scan's grid; it holds a positive voxel.
     `from_common`: for each scan the 4×4 that carries a point of one common space to it.

@@ -56,13 +56,7 @@ class Brain:
 
 
 def extract(reference: Volume, t1: Volume | None, file: str, given: Path | None, settings: Prepare, scratch: Path) -> Brain:
-    """The brain mask of the reference scan.
-    `reference`: the scan, axes as `volume.canonical` lays them.
-    `t1`: the T1 scan on the reference's grid; None where the patient has none, or it is the reference.
-    `file`: the reference's path, for messages.
-    `given`: the mask that the cohort table names, if it does.
-    `settings`: `brain` chooses the way, `brain_command` is the external command.
-    `scratch`: a folder for files that an external command needs.
+    """The brain mask of the reference scan, found as `settings.brain` says; `given` is the cohort table's mask, `t1` on its grid.
 
     Raises UnusablePatient: no brain is found, or a mask does not fit the scan; UsageError: the way chosen is not available.
     """
@@ -209,8 +203,8 @@ def _command(reference: Volume, name: str, words: tuple[str, ...], scratch: Path
 
 def skull_gap(scan: Volume, background: float) -> float:
     """How dark the gap below the rim is, compared with the rim and the brain: 0 is no gap, 1 a black one.
-    `scan`: axes laid as RAS+; some of it is not background.
-    `background`: the value of what was emptied.
+
+    `scan` lies along RAS+ and is not `background`, the value of what was emptied, throughout.
     """
     inside = scan.array != background
     areas = inside.sum(axis=(0, 1))

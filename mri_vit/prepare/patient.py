@@ -143,6 +143,7 @@ def _build(
     caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
     picture = quality.draw_picture(volume, inside, patient.id, caption, bias.contrast_caption(log), channels)
     write_bytes(picture, folder / files.QC)
+    packages = (*VERSIONS, "deepbet", "torch") if found.source == "deepbet" else VERSIONS
     record = {
         "schema": SCHEMA,
         "patient": patient.id,
@@ -154,7 +155,7 @@ def _build(
         "quality": figures,
         "brain_ml": round(brain_ml, 1),
         "warnings": log.warnings,
-        "versions": _versions(found.source),
+        "versions": {package: importlib.metadata.version(package) for package in packages},
     }
     write_bytes(json.dumps(record, indent=1, allow_nan=False).encode(), folder / files.PATIENT)
 
@@ -247,18 +248,16 @@ def _file_sha256(path: Path) -> str:
         raise UnusablePatient(f"cannot be read: {error.strerror}", str(path)) from None
 
 
-def _versions(source: str) -> dict[str, str]:
-    packages = (*VERSIONS, "deepbet", "torch") if source == "deepbet" else VERSIONS
-    return {package: importlib.metadata.version(package) for package in packages}
-
-
 def prepare_cohort(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> Excluded:
     """Prepare every patient; gives those who cannot be, with file and reason.
 
     Before that the run's `excluded.csv` goes, unless its folds are made: it is written again when all have been looked at, and a
     run that is stopped before then has none. Raises UsageError where `prepared` is no folder, or two patients share a scan.
     """
-    _make_prepared(study)
+    try:
+        study.prepared.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
     if not (folder / files.FOLDS).exists():
         (folder / files.EXCLUDED).unlink(missing_ok=True)
     for patient in patients:
@@ -274,14 +273,6 @@ def without_excluded(patients: Sequence[Patient], excluded: Excluded) -> list[Pa
     """The patients who were not excluded."""
     out = {row["patient"] for row in excluded}
     return [patient for patient in patients if patient.id not in out]
-
-
-def _make_prepared(study: Study) -> None:
-    """The folder for prepared patients. Raises UsageError where something else has its name."""
-    try:
-        study.prepared.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError):
-        raise UsageError(f"prepared {study.prepared}: not a folder; choose another place for prepared patients") from None
 
 
 def _prepare_all(study: Study, patients: Sequence[Patient], folder: Path, console: Console) -> dict[str, Fault]:

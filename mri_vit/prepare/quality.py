@@ -91,12 +91,9 @@ def of_patient(
     of_scans: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     """All figures of a patient.
-    `copies`: of the scans on `agreement.GRID`, whatever the study's grid.
-    `mask`: the brain (1) on the reference scan's voxels.
-    `pose`: how the MNI152 brain lies over it.
-    `reference`: the scan that the others were aligned to.
-    `taken`: the scans as they were taken, axes laid as RAS+.
-    `of_scans`: `of_scan` of each.
+
+    `copies` of the scans are on `agreement.GRID`, whatever the study's grid; `mask` is the brain (1) on the reference scan's
+    voxels, over which the MNI152 brain lies as `pose` says; `taken` are the scans as they were taken, axes laid as RAS+.
     """
 
     def aligned_mirrored(channel: str) -> Float[np.ndarray, "x y z"]:
@@ -109,7 +106,7 @@ def of_patient(
     scans = {
         channel: {
             **of_scans[channel],
-            **(_rounded(_likeness(agreed.scans[channel])) if channel in agreed.scans else {}),
+            **(_rounded(agreed.scans[channel].figures) if channel in agreed.scans else {}),
             "quantiles": [round(value, 3) for value in np.quantile(scan[copies.brain], QUANTILES).tolist()],
         }
         for channel, scan in copies.scans.items()
@@ -128,15 +125,6 @@ def of_patient(
 def turn(matrix: Float[np.ndarray, "4 4"]) -> float:
     """Degrees by which a rigid 4×4 turns."""
     return float(np.degrees(Rotation.from_matrix(matrix[:3, :3]).magnitude()))
-
-
-def _likeness(found: agreement.Likeness) -> dict[str, float | None]:
-    return {
-        "likeness": found.direct,
-        "mirrored_likeness": found.mirrored,
-        "own_to_mirrored": found.ratio,
-        "reversed": found.reversed,
-    }
 
 
 def _rounded(found: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -282,7 +270,8 @@ def draw_picture(
     pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
     pen.text((8, 29), below, TEXT, small)
     for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
-        outline = _edge(_enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127)
+        shape = _enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127
+        outline = shape & np.logical_not(binary_erosion(shape))
         for column, channel in enumerate(channels):
             low, high = WINDOW
             grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
@@ -307,7 +296,3 @@ def _slice(array: np.ndarray, axis: int, index: int) -> np.ndarray:
 
 def _enlarged(image: UInt8[np.ndarray, "h w"]) -> UInt8[np.ndarray, "_ _"]:
     return np.array(Image.fromarray(image).resize((PANEL, PANEL), Image.Resampling.BILINEAR))
-
-
-def _edge(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "h w"]:
-    return mask & np.logical_not(binary_erosion(mask))

@@ -92,24 +92,24 @@ def euler(ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray, "3"]) -> T
     """A rigid 4×4 between RAS+ mm spaces as ITK's Euler transform, turning about `centre_mm` (RAS+ mm)."""
     import SimpleITK as sitk
 
-    lps = LPS @ ras @ LPS
-    centre = LPS[:3, :3] @ centre_mm
-    transform = sitk.Euler3DTransform()
-    transform.SetCenter(centre.tolist())
-    transform.SetMatrix(lps[:3, :3].flatten().tolist(), 1e-6)
-    transform.SetTranslation((lps[:3, 3] + lps[:3, :3] @ centre - centre).tolist())
-    return transform
+    return _about_centre(sitk.Euler3DTransform(), ras, centre_mm, 1e-6)
 
 
 def affine_transform(ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray, "3"]) -> Transform:
     """An affine 4×4 between RAS+ mm spaces as ITK's affine transform about `centre_mm` (RAS+ mm)."""
     import SimpleITK as sitk
 
+    return _about_centre(sitk.AffineTransform(3), ras, centre_mm)
+
+
+def _about_centre(
+    transform: Transform, ras: Float[np.ndarray, "4 4"], centre_mm: Float[np.ndarray, "3"], *tolerance: float
+) -> Transform:
+    """The transform set to a 4×4 between RAS+ mm spaces, its numbers taken about `centre_mm`."""
     lps = LPS @ ras @ LPS
     centre = LPS[:3, :3] @ centre_mm
-    transform = sitk.AffineTransform(3)
     transform.SetCenter(centre.tolist())
-    transform.SetMatrix(lps[:3, :3].flatten().tolist())
+    transform.SetMatrix(lps[:3, :3].flatten().tolist(), *tolerance)
     transform.SetTranslation((lps[:3, 3] + lps[:3, :3] @ centre - centre).tolist())
     return transform
 
@@ -137,11 +137,9 @@ def align(
     freedom: Freedom = RIGID,
 ) -> Alignment:
     """The best alignment reached from several starts, never worse than the first start itself.
-    `fixed`, `moving`: the two scans.
-    `starts`: guesses of the 4×4 from fixed to moving; the first one is also a candidate as it stands.
-    `bins`: of the joint histogram.
-    `near`: where (1) in the fixed scan's space the metric looks; everywhere when None.
-    `freedom`: `RIGID` or `AFFINE`.
+
+    `starts` are guesses of the 4×4 from fixed to moving; `near` is where (1) in the fixed scan's space the metric looks,
+    everywhere when None; `bins` are those of the joint histogram.
     """
     fine_mm = max(FINE_MM, *(min(scan.spacing_mm) for scan in (fixed, moving)))  # between coarse scans there is nothing finer
     fixed_copy, moving_copy = coarse_copy(fixed, fine_mm), coarse_copy(moving, fine_mm)

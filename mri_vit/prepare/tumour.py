@@ -39,6 +39,7 @@ SCANS = "scans"  # the folder that the program is given: a file per sequence
 
 def check(mask: Path, prepared: Path) -> None:
     """See that a mask can be a tumour's and lies in the prepared brain. Raises UnusablePatient as `refuse` does.
+
     `mask`: in the space of the patient's reference scan; what is not 0 is tumour.
     `prepared`: the patient's folder.
     """
@@ -53,12 +54,9 @@ def refuse(
     mask: Volume, to_grid: Float[np.ndarray, "4 4"], brain: Volume, brain_ml: float, reference: str, file: str = ""
 ) -> None:
     """Raise UnusablePatient where a tumour mask is a scan, a probability map or a whole brain, or lies elsewhere.
-    `mask`: what is not 0 is tumour.
-    `to_grid`: from a point of the mask's space to that of the brain, RAS+ mm.
-    `brain`: or as much of it as was kept.
-    `brain_ml`: volume of all of it.
-    `reference`: the scan in whose space the mask lies.
-    `file`: the mask's, for the message.
+
+    `mask` lies in the space of the scan `reference`, from which `to_grid` carries a point to that of `brain` (or as much of it as
+    was kept), RAS+ mm; what is not 0 is tumour. `brain_ml` is the volume of all of it, `file` the mask's, for the message.
     """
     drawn = mask.array != 0
     labels, size_ml = np.unique(mask.array[drawn]), volume_ml(drawn, mask)
@@ -91,6 +89,7 @@ def around(
     log: Log,
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """Scans on the grid, and the brain there, emptied further than the margin from every voxel of the tumour.
+
     `mask`: in the reference's space; what is not 0 is tumour.
     `volume`, `brain`: c scans and the brain on the grid of e voxels along an edge.
     `from_grid`: from a point of the grid to the reference's space, RAS+ mm. Raises UnusablePatient where there is no mask or it
@@ -184,6 +183,7 @@ def found_by_command(
     log: Log,
 ) -> None:
     """Write the tumour's mask, on the reference's grid, into the patient's folder; none, and a warning, where nothing was found.
+
     `scans`: by sequence, whole and as they were acquired; the reference among them.
     `brain`: its mask, on the reference's grid.
     `from_reference`: by sequence, from a point of the reference's space to that scan's, RAS+ mm.

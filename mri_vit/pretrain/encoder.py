@@ -80,20 +80,11 @@ def pretrain(patients: Sequence[Patient], study: Study, file: Path, seed: int, r
     with the same weights. Optimisation is as in `study.train` (betas, weight decay, warm-up, clipping); augmentation too.
     The encoder starts from `study.model.weights` where there are any; the patients of these are then named in the header too.
 
-    Parameters
-    ----------
-    patients : visits whose prepared folders are read; two or more.
-    file : where the encoder goes; its history goes beside it, under the same name with `.csv`.
-    report : called after each epoch with (epoch, epochs, loss, patients per second).
+    The history (epoch, loss, and the method's own figures, see its `watched`) is returned and written beside `file` as `.csv`.
+    `report` is called after each epoch with (epoch, epochs, loss, patients per second).
 
-    Returns
-    -------
-    The history: epoch, loss, and the method's own figures, see its `watched`.
-
-    Raises
-    ------
-    UsageError without a method, for an architecture that the method cannot train, or with fewer than two patients; BadNumbers
-    when the loss is no longer a number.
+    Raises UsageError without a method, for an architecture that the method cannot train, or with fewer than two patients;
+    BadNumbers when the loss is no longer a number.
     """
     method = study.pretrain.method
     if method == "none" or len(patients) < 2:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from mri_vit.crossval.leakage import suspicion
+from mri_vit.crossval.loop import leak_level
 from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.numbers.sites import ProbeFigures
@@ -147,7 +147,7 @@ def leaking(endpoints: Mapping[str, Mapping[str, Numbers]]) -> frozenset[str]:
     also where every threshold of the shuffled control is its own test fold's optimum: it was chosen there.
     """
     shuffled = {name: models[SHUFFLED] for name, models in endpoints.items() if SHUFFLED in models}
-    limit = suspicion(len(shuffled))
+    limit = leak_level(len(shuffled))
     twice = {
         name
         for name, result in shuffled.items()

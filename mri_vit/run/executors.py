@@ -63,18 +63,17 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: 
     if not jobs:
         return
     try:
-        yield from _here(function, jobs, at) if at.here else _elsewhere(function, jobs, at)
+        if at.here:
+            wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
+            yield from run_in_processes(do_job, wrapped, at.workers, at.devices)
+        else:
+            yield from _elsewhere(function, jobs, at)
     except Killed as end:
         if at.home:
             Ledger(at.settings.kind, failed=end.how).write(at.home)
         raise
     if at.home:
         close_ledger(at.home)
-
-
-def _here(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
-    wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
-    yield from run_in_processes(do_job, wrapped, at.workers, at.devices)
 
 
 def _elsewhere(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
@@ -151,10 +150,7 @@ def _again(names: Sequence[str], outcome: Lost, tries: Counter[str], at: Workpla
 
 def _cluster(at: Workplace) -> AbstractContextManager[Cluster]:
     """The cluster that the settings name, as a context. Raises UsageError where it cannot be reached."""
-    if at.settings.kind == "slurm":
-        return Queue(at)
-
-    return Scheduler(at)
+    return Queue(at) if at.settings.kind == "slurm" else Scheduler(at)
 
 
 class Resumed:
@@ -245,7 +241,6 @@ class Queue:
         return found
 
     def drop(self, names: Sequence[str]) -> None:
-        """Take back what has not begun."""
         if names:
             _ask("scancel", "--state=PENDING", *names)
 
@@ -335,18 +330,14 @@ class Scheduler:
     most = 10_000  # in a message to the scheduler
 
     def submit(self, tasks: Sequence[Task]) -> list[str]:
-        """Hand tasks in."""
         names = [f"future {len(self._futures) + number}" for number in range(len(tasks))]
         self._futures |= {name: self._executor.submit(task) for name, task in zip(names, tasks, strict=True)}
         return names
 
     def waiting(self, names: Sequence[str]) -> set[str]:
-        """No future outlives the process that held it."""
-        return set()
+        return set()  # no future outlives the process that held it
 
     def ended(self, names: Sequence[str]) -> dict[str, Done | Lost]:
-        """Results of those that have some, and what was lost with its workers."""
-
         found: dict[str, Done | Lost] = {}
         for name in names:
             future = self._futures[name]
@@ -358,7 +349,6 @@ class Scheduler:
         return found
 
     def drop(self, names: Sequence[str]) -> None:
-        """Take back what has not begun."""
         for name in names:
             self._futures[name].cancel()
 

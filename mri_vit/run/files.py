@@ -62,10 +62,8 @@ METRICS = "metrics.json"
 PAGE = "index.html"
 
 # Beside the prepared patients.
-SLICES = (
-    ".slices"  # a folder per file of a 2D network, by its SHA-256, with a file per patient; no patient's id starts with a dot
-)
-
+# No patient's id starts with a dot.
+SLICES = ".slices"  # a folder per file of a 2D network, by its SHA-256, with a file per patient
 RADIOMICS = ".radiomics"  # a file per patient
 
 # In the folder of a prepared patient.

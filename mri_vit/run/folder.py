@@ -24,29 +24,10 @@ from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
-PACKAGES = (
-    "mri-vit",
-    "torch",
-    "monai",
-    "numpy",
-    "scipy",
-    "SimpleITK",
-    "nibabel",
-    "scikit-learn",
-    "lifelines",
-    "lightning-fabric",
-)
-FREE = {
-    "explain",
-    "report",
-    "executor",
-    "slurm",
-    "prepare.workers",
-    "train.workers",
-    "output",
-    "prepared",
-}  # settings that may change between the stages of one run: no result depends on them
-
+IMAGING = ("SimpleITK", "nibabel")
+PACKAGES = ("mri-vit", "torch", "monai", "numpy", "scipy", *IMAGING, "scikit-learn", "lifelines", "lightning-fabric")
+# Settings that may change between the stages of one run: no result depends on them.
+FREE = {"explain", "report", "executor", "slurm", "prepare.workers", "train.workers", "output", "prepared"}
 
 # Files of a run, none of which is without environment.json.
 RECORDS = (files.STUDY, files.COHORT, files.EXCLUDED, files.FOLDS, files.PREDICTIONS, files.SURVIVAL)

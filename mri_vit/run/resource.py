@@ -29,6 +29,7 @@ CGROUP = Path("/sys/fs/cgroup")  # of a container or a job, which may have less 
 
 def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = "") -> OutOfResource | None:
     """The error as one of ours where it says that memory or disk ran out or that writing is not allowed; else None.
+
     `place`: where it was to be written.
     `disk_bytes`: what is written there at a time, where that is known.
     `smaller`: which settings would need less memory.

@@ -143,7 +143,7 @@ def of_one(mine: Tensor) -> Tensor:
 
 
 def share_out(net: nn.Module, fabric: Fabric) -> None:
-    """Let every block draw whom it leaves out for the whole batch, and take its process's share of that."""
+    """Let every block draw the patients that it drops for the whole batch, and take its process's share of these."""
     for module in net.modules():
         if isinstance(module, Block):
             module.share = (fabric.global_rank, fabric.world_size)

@@ -1,11 +1,11 @@
-"""Guide: what a network learns from the training patients' tumour masks, beside labels. Nothing of it is needed to predict.
+"""Mask supervision: auxiliary losses from the training patients' tumour masks, beside labels. Prediction needs none of it.
 
-A hundred labels do not say where among hundreds of places to look; masks do. Four targets, each with a weight of its own: tokens
-tell the share of tumour in their place, CLS attends where tumour is, and the tumour's tokens tell the patient's labels, as they
-are embedded and as CLS reads them in the last block, where they know of each other and of their places.
+A hundred labels do not show where among hundreds of grid positions a marker is visible; masks do. Four targets, each with its own
+weight: tokens predict their patch's tumour fraction, CLS attends to tumour, and the tumour's tokens predict the patient's labels,
+both as they are embedded and as CLS reads them in the last block, where they have attended to each other.
 
-Letters: b patients, f stored places of one, v voxels of a patch, p places that are given, r regions that are told apart, h heads,
-d width of a region.
+Letters: b patients, f stored positions of one, v voxels of a patch, p positions that are given, r regions, h heads, d width of a
+region.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from mri_vit.prepare.tumour import on_grid
 from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Study
 
-RARE = -4.0  # log odds of tumour that the share starts from: 2 % of a brain's places, as of a tumour of 25 ml in 1,300 ml
+TUMOUR_LOGIT_INIT = -4.0  # log odds of tumour at the start: 2 % of a brain, as of a tumour of 25 ml in 1,300 ml
 
 
 def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study) -> None:
-    """Raise UsageError for a network that no mask can teach, and where nobody has a mask or will get one when prepared."""
+    """Raise UsageError for a network without regions to supervise, and where no patient has a mask or will get one."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
         raise UsageError(
@@ -53,8 +53,8 @@ def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study)
 class Masks:
     """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
 
-    Patches with tumour and those beside them are held, a tenth of a brain's, as no other shows tumour however a patient is moved.
-    Raises UsageError where nobody has a mask, as after a `prepare.tumour_command` that found no tumour.
+    Only patches with tumour and their neighbours are held, a tenth of a brain's: no other shows tumour however a patient is
+    translated. Raises UsageError where no patient has a mask, as after a `prepare.tumour_command` that found no tumour.
     """
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:
@@ -93,7 +93,7 @@ class Masks:
 
 
 @dataclass(frozen=True)
-class Seen:
+class NetworkPass:
     """A network's pass over a batch: what its heads read, its regions and their tumour, and how CLS attends in the last block.
 
     `share` is NaN for a patient without a mask; `attention` holds logits of every head, CLS's own first, or is None where a
@@ -109,12 +109,12 @@ class Seen:
 
 
 class Guided(nn.Module):
-    """A network with the heads that only its training has. Called, it is the network."""
+    """A network with the additional heads of its training. Called, it is the network."""
 
     def __init__(self, network: Network, train: Train) -> None:
         super().__init__()
         self.network, self.settings = network, train
-        width = region_width(network)
+        width = int(network.encoder.dim)  # of a token, or features of a convolutional network's last map
         self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
@@ -123,7 +123,7 @@ class Guided(nn.Module):
         for linear in (self.share, *self.told.values(), *self.encoded.values()):
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
-        nn.init.constant_(self.share.bias, RARE)
+        nn.init.constant_(self.share.bias, TUMOUR_LOGIT_INIT)
 
     def forward(self, *batch: Tensor | None) -> dict[str, Tensor]:
         return self.network(*batch)
@@ -135,25 +135,25 @@ class Guided(nn.Module):
         share: Float[Tensor, "b p"],
         labels: dict[str, Float[Tensor, "b c"]],
     ) -> tuple[dict[str, Tensor], Float[Tensor, ""]]:
-        """The heads' raw numbers, and the weighted sum of what the masks teach."""
-        seen, settings = see(self.network, patches, place, share), self.settings
-        outs = {name: linear(seen.readout) for name, linear in self.network.head.items()}
-        regions = self.norm(seen.regions)
-        loss = settings.mask_supervision_fraction * share_loss(self.share(regions)[..., 0], seen.share)
+        """The heads' raw numbers, and the weighted sum of the auxiliary losses."""
+        outputs, settings = network_pass(self.network, patches, place, share), self.settings
+        outs = {name: linear(outputs.readout) for name, linear in self.network.head.items()}
+        regions = self.norm(outputs.regions)
+        loss = settings.mask_supervision_fraction * share_loss(self.share(regions)[..., 0], outputs.share)
         if settings.mask_supervision_patch_labels:
-            loss = loss + settings.mask_supervision_patch_labels * self._of_labels(self.told, regions, seen.share, labels)
-        if settings.mask_supervision_token_labels and seen.encoded is not None:
+            loss = loss + settings.mask_supervision_patch_labels * self._of_labels(self.told, regions, outputs.share, labels)
+        if settings.mask_supervision_token_labels and outputs.encoded is not None:
             loss = loss + settings.mask_supervision_token_labels * self._of_labels(
-                self.encoded, self.norm_encoded(seen.encoded), seen.share, labels
+                self.encoded, self.norm_encoded(outputs.encoded), outputs.share, labels
             )
-        if settings.mask_supervision_attention and seen.attention is not None:
-            loss = loss + settings.mask_supervision_attention * attention_loss(seen.attention, seen.share)
+        if settings.mask_supervision_attention and outputs.attention is not None:
+            loss = loss + settings.mask_supervision_attention * attention_loss(outputs.attention, outputs.share)
         return outs, loss
 
     def _of_labels(
         self, told: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
     ) -> Float[Tensor, ""]:
-        """The loss of labels that linear heads tell by the mean of the tumour's regions; a patient without tumour counts not."""
+        """The loss of labels predicted from the mean of the tumour's regions; patients without tumour are ignored."""
         has = (share > 0).any(dim=1)  # NaN is no tumour
         of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
         mean = within(regions, share)
@@ -193,12 +193,9 @@ def within(regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"]) -> Floa
     return (emphasis(share)[..., None] * regions).sum(dim=1)
 
 
-def region_width(network: Network) -> int:
-    """Numbers of a region: a token's, or the features of a convolutional network's last map, which are as many."""
-    return int(network.encoder.dim)
-
-
-def see(network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
+def network_pass(
+    network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+) -> NetworkPass:
     """Of our encoder the regions are the embedded patches; of a convolutional network the voxels of its last map."""
     encoder = network.encoder
     if isinstance(encoder, Encoder):
@@ -208,11 +205,13 @@ def see(network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     return _of_map(encoder, layer, patches, place, share)
 
 
-def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]) -> Seen:
+def _of_tokens(
+    encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+) -> NetworkPass:
     regions = encoder.embed(patches.to(encoder.position.dtype))
     x = encoder.placed(regions, place)
     if not encoder.layers:
-        return Seen(encoder.readout(x), regions, share, None, x[:, 1:])
+        return NetworkPass(encoder.readout(x), regions, share, None, x[:, 1:])
     *earlier, last = encoder.layers
     for block in earlier:
         x = block(x)
@@ -220,12 +219,12 @@ def _of_tokens(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Ten
     q, k, _ = last.attention.project(last.norm1(x))
     logits = (q[:, :, :1] * q.shape[-1] ** -0.5 @ k.transpose(-2, -1))[:, :, 0]
     x = last(x)
-    return Seen(encoder.readout(x), regions, share, logits, encoded)
+    return NetworkPass(encoder.readout(x), regions, share, logits, encoded)
 
 
 def _of_map(
     encoder: VolumeEncoder, layer: str, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
-) -> Seen:
+) -> NetworkPass:
     """The share of a map's voxel is the mean over the part of the box that it stands for; the map tiles the box evenly."""
     held: list[Tensor] = []
 
@@ -237,10 +236,10 @@ def _of_map(
         readout = encoder(patches, place)
     finally:
         hook.remove()
-    (found,) = held
-    (i, j, k), (x, y, z) = encoder.box.sides, (int(size) for size in found.shape[2:])
+    (layer_output,) = held
+    (i, j, k), (x, y, z) = encoder.box.sides, (int(size) for size in layer_output.shape[2:])
     places = share.new_zeros(len(share), i * j * k + 1)  # the last takes what lies outside the box
     places = places.scatter(1, encoder.box.slot(place), share)[:, :-1]
     tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), (x, y, z))
     tumour = torch.where(share.isnan().all(dim=1)[:, None], torch.nan, tumour.flatten(1))
-    return Seen(readout, rearrange(found, "b f x y z -> b (x y z) f"), tumour, None, None)
+    return NetworkPass(readout, rearrange(layer_output, "b f x y z -> b (x y z) f"), tumour, None, None)

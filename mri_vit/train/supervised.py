@@ -1,24 +1,32 @@
-"""Supervised learning: prepared patients and their labels in, the network of the best tuning epoch out."""
+"""Supervised learning: prepared patients and their labels in, the network of the best validation epoch out.
+
+`Feed` gives each step its batch and labels; `fit` trains, and evaluates on the tuning patients.
+
+Letters: b patients, p tokens, c columns of a label.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import torch
+from jaxtyping import Bool, Float, Int16
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from mri_vit.data import tokens
+from mri_vit.data import draw, tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import stream
-from mri_vit.data.store import all_tokens, labels, token_file
+from mri_vit.data.draw import Draw, Mixing, stream
+from mri_vit.data.store import Batch, Store, all_tokens, labels, sent, store, token_file
 from mri_vit.errors import BadNumbers, UsageError
 from mri_vit.model import heads, network
 from mri_vit.model.network import Encode, Network, encoder
@@ -28,11 +36,133 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
-from mri_vit.train.feed import Feed, Given, Labels, training_draw
-from mri_vit.train.guide import Guided
+from mri_vit.train.guide import Guided, Masks
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
 
 SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
+Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
+
+
+# --- the batches of a training ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LabelledBatch:
+    """A batch and its labels; with mixup also the partners' labels, and the share that a patient's own count.
+
+    `tumour` is each token's share of tumour, of a batch that is `guided`.
+    """
+
+    batch: Batch
+    labels: Labels
+    partners: Labels | None = None
+    share: float = 1.0
+    tumour: Float[Tensor, "b p"] | None = None
+
+
+def whole_batch(drawn: Draw) -> Draw:
+    """The share of a single device."""
+    return drawn
+
+
+class Feed:
+    """The training patients of one fit, their tokens and labels on the network's device.
+
+    Each of several devices gets its share of a batch's tokens, and the labels of all.
+    """
+
+    def __init__(
+        self,
+        patients: Sequence[Patient],
+        study: Study,
+        device: torch.device,
+        seed: int,
+        share: Callable[[Draw], Draw] = whole_batch,
+    ) -> None:
+        self.patients, self.ids = patients, [patient.id for patient in patients]
+        self.study, self.device, self.seed, self.share = study, device, seed, share
+        self.store: Store = store([token_file(study, patient) for patient in patients], device)
+        self.labels: Labels = {e.name: labels(patients, e).to(device) for e in study.endpoints}
+
+    @cached_property
+    def masks(self) -> Masks:
+        """The patients' tumour masks, read on first use, as only training needs them."""
+        return Masks(self.patients, self.study)
+
+    def __call__(self, turns: Iterable[Turn]) -> Iterator[LabelledBatch]:
+        """The batch of each of these turns; it lasts until the next is asked for."""
+        drawn = ((turn, self.draw(turn)) for turn in turns)
+        for (turn, shown), (batch,) in self.store.each((pair, (self.share(pair[1]),)) for pair in drawn):
+            own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
+            if mix is None:
+                tumour = self.masks(shown).to(self.device) if self.study.train.uses_tumour_masks else None
+                yield LabelledBatch(batch, self._unmirrored(self._labels(own), shown), tumour=tumour)
+            else:
+                yield LabelledBatch(batch, self._labels(own), self._labels(own[mix.partner]), mix.share)
+
+    def draw(self, turn: Turn) -> Draw:
+        """The tokens of a turn, augmented and, with mixup, mixed with a partner's."""
+        kept = self.masks.holds if self.study.train.tumour_tokens_first else None
+        drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed, kept)
+        mix = self._mixing(turn, drawn.place.shape[1])
+        return drawn if mix is None else draw.mixed(drawn, mix)
+
+    def evaluated(self, batch: int) -> Iterator[Batch]:
+        """Every patient with every token that the encoder reads, as stored, in the patients' order, so many at a time."""
+        place, study, patients = self.store.place, self.study, range(len(self.ids))
+        asked = []
+        for some in (patients[start : start + batch] for start in patients[::batch]):
+            width = max(len(draw.shown(place[i], study)[0]) for i in some)
+            asked.append((some, [draw.stacked([draw.whole(i, place[i], study, width) for i in some])]))
+        for _, (patients_batch,) in self.store.each(asked):
+            yield patients_batch
+
+    def _labels(self, patients: np.ndarray) -> Labels:
+        index = sent(patients, self.device)
+        return {name: column[index] for name, column in self.labels.items()}
+
+    def _unmirrored(self, labels: Labels, drawn: Draw) -> Labels:
+        """Labels of a draw; those that depend on laterality are missing for flipped patients."""
+        sided = [name for name in labels if name in self.study.train.laterality_endpoints]
+        if not sided:
+            return labels
+        mirrored = sent(drawn.mirrored[:, :1], self.device)  # the first token's: without mixup a patient is mirrored whole
+        return labels | {name: labels[name].masked_fill(mirrored, torch.nan) for name in sided}
+
+    def _mixing(self, turn: Turn, tokens: int) -> Mixing | None:
+        alpha = self.study.train.mixup
+        if not alpha:
+            return None
+        return draw.mixing((len(turn.patients), tokens), alpha, stream(self.seed, "mix", turn.number))
+
+
+def training_draw(
+    turn: Turn,
+    ids: Sequence[str],
+    place: Sequence[Int16[np.ndarray, " _"]],
+    study: Study,
+    seed: int,
+    kept: Sequence[Bool[np.ndarray, " _"]] | None = None,
+) -> Draw:
+    """Each patient of a turn with as many tokens as `train.token_budget`, or as the one with the most; perhaps moved, mirrored,
+    and changed in intensity. Of each patient the rows that are `kept` are drawn first.
+
+    What is drawn of a patient depends on seed, epoch and patient alone, and on the lap where an epoch has several.
+    """
+    most = max(len(draw.shown(place[i], study)[0]) for i in turn.patients)
+    budget = min(study.train.token_budget or most, study.grid.places)
+    parts = []
+    for patient, lap in zip(turn.patients, turn.laps, strict=True):
+        random = stream(seed, "batch", turn.epoch, lap, ids[patient])
+        parts.append(
+            draw.augmented(
+                draw.drawn(patient, place[patient], study, budget, random, kept[patient] if kept else None), study, random
+            )
+        )
+    return draw.stacked(parts)
+
+
+# --- outputs and losses -------------------------------------------------------------------------------------------------------
 
 
 @torch.no_grad()
@@ -58,7 +188,7 @@ def batch_outputs(net: torch.nn.Module, feed: Feed, batch: int) -> dict[str, Ten
 def settle(net: Network, feed: Feed) -> None:
     """Batch normalisation's means and variances taken anew, of the weights as they are, over batches of the feed's patients.
 
-    Moving averages still hold what earlier weights put out, after few steps enough to make all outputs one (measured: every
+    Moving averages still hold the output of earlier weights, after few steps enough to make all outputs equal (measured: every
     EfficientNet after 5 steps). These are the "precise" ones of Wu & Johnson 2021, arXiv:2105.07576, section 3.
     """
     norms = [module for module in net.modules() if isinstance(module, nn.BatchNorm3d)]
@@ -66,7 +196,7 @@ def settle(net: Network, feed: Feed) -> None:
         return
     for norm in norms:
         norm.reset_running_stats()
-        norm.momentum = None  # PyTorch's word for a plain mean over batches
+        norm.momentum = None  # for PyTorch a plain mean over batches
     net.train()
     some = min(len(feed.ids), SETTLED)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
@@ -115,9 +245,9 @@ def _evaluated(
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
     """Each tuning loss as a share of its value at the start of training; of several, each is at most 1.
 
-    Unless heads start at random, the output is then the best constant, so 1 means "no better than knowing nothing". The limit
-    keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can; one alone needs none, and
-    would be held at its first evaluation by it.
+    Unless heads start at random, the initial output is the best constant, so 1 means "no better than a constant". The limit
+    keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can; a single endpoint needs none,
+    and would be stopped at its first evaluation by it.
     """
     most = 1.0 if len(now) > 1 else math.inf
     return {name: min(most, float(now[name] / start[name])) if start[name] > 0 else 1.0 for name in now}
@@ -138,8 +268,8 @@ def fit(
     devices nothing is reported meanwhile. `encode` builds the encoder: a study's own, or a variant of it.
     """
     logger = TensorBoardLogger(folder, name="tensorboard", version="")
-    told = report if study.train.devices == 1 else None  # what calls it lives in this process
-    on_devices(study, fit_on, train, tune, study, folder, seed, told, encode, loggers=(logger,))
+    local_report = report if study.train.devices == 1 else None  # what it calls lives in this process
+    on_devices(study, fit_on, train, tune, study, folder, seed, local_report, encode, loggers=(logger,))
     return network.load(folder / files.WEIGHTS, encode).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -196,10 +326,10 @@ def fit_on(
         network.save(_completed(best, train, study, fabric.device), folder / files.WEIGHTS)
 
 
-def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Objective[Given]:
-    """The loss of what is given; with mixup a patient's own labels and the partner's count by their shares."""
+def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Objective[LabelledBatch]:
+    """The loss of a batch; with mixup a patient's own labels and the partner's count by their shares."""
 
-    def loss(given: Given) -> Tensor:
+    def loss(given: LabelledBatch) -> Tensor:
         outs = {name: gather(out) for name, out in net(given.batch.patches, given.batch.place).items()}
         own = total_loss(plain, outs, given.labels)
         if given.partners is None:
@@ -209,14 +339,14 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
     return loss
 
 
-def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[Given]:
-    """The loss of what is given, and what training patients' masks teach beside it; `net` is a `Guided` that `fabric` set up."""
+def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[LabelledBatch]:
+    """The loss of a batch and the auxiliary losses of its tumour masks; `net` is a `Guided` that `fabric` set up."""
     net.mark_forward_method("guided")  # type: ignore[operator]
 
-    def loss(given: Given) -> Tensor:
+    def loss(given: LabelledBatch) -> Tensor:
         with fabric.autocast():  # on one device Fabric hands over a marked method as it is, in single precision
-            outs, taught = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
-        return total_loss(plain, outs, given.labels) + taught
+            outs, auxiliary = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
+        return total_loss(plain, outs, given.labels) + auxiliary
 
     return loss
 

@@ -27,9 +27,8 @@ from mri_vit.data.store import Read, Store, held, token_file
 from mri_vit.data.tokens import Tokens, mirrored
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
-from mri_vit.train.feed import Feed, Given
 from mri_vit.train.loop import Turn, optimiser
-from mri_vit.train.supervised import objective, untrained
+from mri_vit.train.supervised import Feed, LabelledBatch, objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 
@@ -69,7 +68,7 @@ def turns() -> Iterator[Turn]:
         yield Turn(number * BATCH // PATIENTS, number, tuple(range(first, first + BATCH)), (0,) * BATCH)
 
 
-def ready(study: Study, patients: Sequence[Patient], way: Callable[[Sequence[Path]], Store]) -> Iterator[Given]:
+def ready(study: Study, patients: Sequence[Patient], way: Callable[[Sequence[Path]], Store]) -> Iterator[LabelledBatch]:
     """What the steps of a training are given."""
     write(study, patients)
     feed = Feed(patients, study, DEVICE, seed=0)

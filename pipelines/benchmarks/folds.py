@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.inputs import everybody
 from benchmarks.preparation import HERE, commit
-from mri_vit.crossval import in_parallel
+from mri_vit.crossval import work_units
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
@@ -62,7 +62,7 @@ def trained(folder: Path, name: str, workers: int, threads: int) -> None:
     whom = everybody(NETWORKS[name][0], study)
     split = [[one.id for one in whom[fold::FOLDS]] for fold in range(FOLDS)]
     rmtree(study.output, ignore_errors=True)
-    done = list(in_parallel.fit(in_parallel.folds(study, whom, [split], study.output), Workplace(workers)))  # type: ignore[arg-type]  # of older code
+    done = list(work_units.work_through(work_units.fold_units(study, whom, [split], study.output), Workplace(workers)))  # type: ignore[arg-type]  # of older code
     assert len(done) == FOLDS
 
 

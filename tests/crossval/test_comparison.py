@@ -22,7 +22,10 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Controls
 from mri_vit.train.supervised import fit
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(18),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 def compared(study: Study, sites: str) -> Study:

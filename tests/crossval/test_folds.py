@@ -9,8 +9,9 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 
 from mri_vit.crossval import folds
 from mri_vit.data.cohort import Patient, visit_id
@@ -32,7 +33,7 @@ label = st.sampled_from([0.0, 1.0, math.nan])
 
 
 @pytest.mark.long
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(st.tuples(label, label), min_size=12, max_size=60), st.integers(2, 4), st.integers(0, 99))
 def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[float, float]], k: int, seed: int):
     patients = [patient(i, mgmt, event) for i, (mgmt, event) in enumerate(labels)]
@@ -59,7 +60,7 @@ def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[flo
     assert splits == folds.make(patients, ENDPOINTS, train, seed)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(st.integers(1, 4), min_size=16, max_size=40), st.integers(2, 4), st.integers(0, 99))
 def test_all_visits_of_a_patient_share_a_fold_and_a_tuning_part(visits: list[int], k: int, seed: int):
     patients = [patient(i, i % 2, 1.0, str(v)) for i, n in enumerate(visits) for v in range(n)]

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from mri_vit.crossval.leakage import suspicious
+from mri_vit.crossval.loop import suspected_leaks
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 MGMT, PTEN, _, OS = DEFAULT_ENDPOINTS
@@ -30,12 +30,12 @@ def table(generator: np.random.Generator, signal: dict[str, float], n: int = 90)
 
 @pytest.mark.parametrize("name", ["mgmt", "os"])
 def test_the_endpoint_that_is_known_is_named(name: str):
-    assert suspicious(table(np.random.default_rng(0), {name: 3.0}), (MGMT, PTEN, OS)) == [name]
+    assert suspected_leaks(table(np.random.default_rng(0), {name: 3.0}), (MGMT, PTEN, OS)) == [name]
 
 
 def test_few_studies_that_know_nothing_are_suspicious():
     generator = np.random.default_rng(1)
-    false = sum(bool(suspicious(table(generator, {}), (MGMT, PTEN, OS))) for _ in range(60))
+    false = sum(bool(suspected_leaks(table(generator, {}), (MGMT, PTEN, OS))) for _ in range(60))
     assert false <= 8  # each endpoint is at √(0.01 / 3) = 0.058 or less, and the error is inflated for refits that are not there
 
 
@@ -43,12 +43,12 @@ def test_an_endpoint_without_predictions_or_of_one_class_is_not_suspicious():
     found = table(np.random.default_rng(2), {"mgmt": 3.0})
     found.loc[found.endpoint == "mgmt", "truth"] = 1.0
     other = Endpoint(name="idh1", kind="binary")
-    assert suspicious(found, (MGMT, other)) == []
+    assert suspected_leaks(found, (MGMT, other)) == []
 
 
 def test_visits_of_a_patient_speak_as_one():
     found = table(np.random.default_rng(3), {"mgmt": 0.8})
-    assert suspicious(pd.concat([found] * 9), (MGMT, PTEN, OS)) == suspicious(found, (MGMT, PTEN, OS))
+    assert suspected_leaks(pd.concat([found] * 9), (MGMT, PTEN, OS)) == suspected_leaks(found, (MGMT, PTEN, OS))
 
 
 # --- Leaks, each of which a study has in both permutations ---------------------------------------------------------------------
@@ -73,7 +73,7 @@ def caught(leak, studies: int, n: int, endpoints: int) -> float:
         both = []
         for _ in range(2):
             labels = dealt(generator, n, endpoints)
-            both.append(set(suspicious(scored(labels, leak(generator, labels, fold), fold), asked)))
+            both.append(set(suspected_leaks(scored(labels, leak(generator, labels, fold), fold), asked)))
         found += bool(both[0] & both[1])
     return found / studies
 

@@ -22,6 +22,8 @@ from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.settings.schema import Endpoint, Study, Train
 
+pytestmark = pytest.mark.long(12)
+
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 STUDY = Study(
@@ -163,6 +165,7 @@ def test_the_cap_resolves_the_corrected_p_of_a_small_study_and_half_the_level_of
     assert [results / (permutation_null.most_draws(results) + 1) <= 0.025 for results in (208, 400, 2000)] == [True] * 3
 
 
+@pytest.mark.slow
 def test_permuted_labels_are_at_chance():
     table = drawn(20, volume="y", clinical="x")
     mean = table[table.draw < 200].groupby(["model", "endpoint"]).value.agg(["mean", "sem"])

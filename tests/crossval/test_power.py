@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mri_vit.crossval import power
+from mri_vit.crossval import folds
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import within_fold
 from mri_vit.report.numbers import chance
@@ -46,11 +46,11 @@ def judged(endpoint: Endpoint, patients: list[Patient], split: list[list[str]], 
     return test.value, test.p
 
 
-@pytest.mark.parametrize(("counts", "folds"), [((6, 7), 3), ((30, 52), 5), ((12, 12), 2)])
+@pytest.mark.parametrize(("counts", "parts"), [((6, 7), 3), ((30, 52), 5), ((12, 12), 2)])
 @pytest.mark.parametrize("endpoint", [MARKER, OS], ids=["marker", "survival"])
-def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoint: Endpoint, counts: tuple[int, int], folds: int):
-    patients, split = people(*counts, folds)
-    limit = power.least(patients, endpoint, [split])
+def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoint: Endpoint, counts: tuple[int, int], parts: int):
+    patients, split = people(*counts, parts)
+    limit = folds.least_detectable(patients, endpoint, [split])
     truth = np.array([p.labels["mgmt"] if endpoint is MARKER else -p.labels["os_days"] for p in patients])
     random, sides = np.random.default_rng(1), set()
     for noise in np.geomspace(0.01, 10, 60):
@@ -63,20 +63,20 @@ def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoin
 
 def test_thirteen_patients_show_nothing_below_about_nine_tenths():
     patients, split = people(6, 7, 3)
-    (said,) = power.cautions(patients, (MARKER,), [split])
+    (said,) = folds.power_cautions(patients, (MARKER,), [split])
     assert "mgmt: 13 patients: an AUC below about 0.9" in said
 
 
 def test_a_study_that_can_show_what_is_published_is_not_cautioned():
     patients, split = people(41, 41, 3)
-    assert not list(power.cautions(patients, (MARKER, OS), [split]))
-    assert power.least(patients, MARKER, [split]) == pytest.approx(0.65, abs=0.02)
+    assert not list(folds.power_cautions(patients, (MARKER, OS), [split]))
+    assert folds.least_detectable(patients, MARKER, [split]) == pytest.approx(0.65, abs=0.02)
 
 
 def test_two_patients_can_show_nothing_and_none_are_not_spoken_of():
     patients, split = people(1, 1, 1)
     limit = within_fold.least_above_chance(0.5, 1.5)
     assert limit > 1
-    assert "no AUC" in power.sentence("AUC", limit)
+    assert "no AUC" in folds.power_sentence("AUC", limit)
     unknown = [Patient(p.id, {}, {"mgmt": float("nan")}, {}) for p in patients]
-    assert not list(power.cautions(unknown, (MARKER,), [split]))
+    assert not list(folds.power_cautions(unknown, (MARKER,), [split]))

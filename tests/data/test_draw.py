@@ -7,8 +7,9 @@ from dataclasses import fields
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 
 from mri_vit.data import draw
 from mri_vit.data.draw import Draw, stream
@@ -105,7 +106,7 @@ def test_an_emptied_scan_has_neither_gain_nor_shift(tiny):
 
 
 @given(seed=st.integers(0, 1000), alpha=st.floats(0.05, 8), batch=st.integers(1, 5))
-@settings(deadline=None, max_examples=40)
+@examples(40)
 def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed: int, alpha: float, batch: int):
     random = np.random.default_rng(seed)
     parts = [draw.plain(i, np.arange(2000), random.permutation(4096)[:2000], 4) for i in range(batch)]

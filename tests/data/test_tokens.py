@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 import safetensors.numpy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from made.views import flipped
 
 from mri_vit.data import tokens
@@ -24,7 +25,7 @@ def prepared(seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(4, 12, 12, 12)).astype(np.float32), rng.random((12, 12, 12)) < 0.02
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 1000))
 def test_the_dense_volume_comes_back_exactly(seed: int):
     volume, brain = prepared(seed)
@@ -34,7 +35,7 @@ def test_the_dense_volume_comes_back_exactly(seed: int):
     assert {tuple(int(i) for i in np.unravel_index(p, (4, 4, 4))) for p in made.place} == held
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 1000))
 def test_the_mirror_is_that_of_the_dense_volume(seed: int):
     volume, brain = prepared(seed)

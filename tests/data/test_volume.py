@@ -11,8 +11,9 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from nibabel.nifti1 import Nifti1Extension
 from scipy.spatial.transform import Rotation
 
@@ -371,7 +372,7 @@ def test_sform_and_qform_that_disagree_are_both_printed(tmp_path):
         read(stored(tmp_path, made))
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.integers(0, 10_000))
 def test_no_turn_of_the_head_makes_sform_and_qform_disagree(tmp_path_factory, seed: int):
     turn = Rotation.random(rng=np.random.default_rng(seed)).as_matrix()
@@ -398,7 +399,7 @@ def test_unset_frames_skewed_axes_and_absurd_spacing_are_refused(tmp_path):
             read(stored(tmp_path, made))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_no_flipped_bit_goes_unseen_in_a_gzip_file(tmp_path_factory, data):
     content = bytearray(gzip.compress(image().to_bytes(), mtime=0))

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from scipy.spatial.transform import Rotation
 from scipy.stats import spearmanr
 
@@ -27,7 +28,7 @@ from mri_vit.settings.sections import Grid
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)  # 4³ places
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
-untimed = settings(deadline=None, max_examples=30)  # a shared core may be slow
+untimed = examples(30)  # a shared core may be slow
 
 
 @pytest.fixture(autouse=True)

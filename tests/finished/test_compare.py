@@ -23,6 +23,8 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import compare
 from mri_vit.finished.comparison import Comparison, dumps
 
+pytestmark = pytest.mark.long(15)
+
 
 def changed(run: Path, *pairs: tuple[str, str]) -> None:
     """Change lines of a run's study file."""

@@ -21,6 +21,8 @@ from mri_vit.report.numbers.judged import flags, floats, known_rows
 from mri_vit.report.schema.metrics import Design
 from mri_vit.settings.schema import Endpoint
 
+pytestmark = pytest.mark.long(23)
+
 MARKER = Endpoint(name="mgmt", kind="binary")
 SURVIVAL = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 BOTH: tuple[Design, Design] = ("cross-validation", "cross-validation")
@@ -172,6 +174,7 @@ def refitted(generator: np.random.Generator, features: np.ndarray, truth: np.nda
     return pd.concat(parts, ignore_index=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("repeats", [(1, 1), (2, 3)])
 def test_two_refitted_models_that_know_nothing_seldom_differ_whatever_their_folds(repeats: tuple[int, int]):
     """Of 150 studies on noise 7.5 are expected at 0.05; 16 or more has a chance of 0.4 %. As scores given they are too many."""

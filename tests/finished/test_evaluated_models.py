@@ -31,7 +31,10 @@ from mri_vit.settings.recipe import CLINICAL, FUSED, SHUFFLED, SITE, Comparator,
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Controls
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(15),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 CONSOLE = Console(quiet=True)
 ASKED_CONTROLS: tuple[Control, ...] = (CLINICAL, SITE, SHUFFLED)
 ASKED = 6  # patients of the other cohort

@@ -12,7 +12,7 @@ import nibabel as nib
 import numpy as np
 import pandas as pd
 import pytest
-from whole_road import SHRUNKEN, mri_vit, parted, words
+from whole_road import mri_vit
 
 from mri_vit import load_run, read_cohort
 from mri_vit.data.cohort import Patient
@@ -23,42 +23,18 @@ from mri_vit.finished.prediction_document import Prediction
 from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
 
-STUDY = """
-name = "predicted"
-cohort = "cohort.csv"
-prepared = "prepared"
-output = "run"
-
-[explain]
-methods = ["rollout", "gradient_attention"]
-
-[controls]
-models = []
-
-[[endpoints]]
-name = "mgmt"
-kind = "binary"
-
-[[endpoints]]
-name = "os"
-kind = "survival"
-time = "os_days"
-event = "os_event"
-"""
 FOUR = ("t1", "t1ce", "t2", "flair")
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(35),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 
 
 @pytest.fixture(scope="module")
-def road(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
+def road(finished: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
     """A run of twelve patients, whom nothing tells from chance, and a table of four others."""
-    folder = tmp_path_factory.mktemp("predicted")
-    parted(scans, folder)
-    (folder / "study.toml").write_text(STUDY)
-    for verb in ("prepare", "train"):
-        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
-    return folder
+    return shutil.copytree(finished, tmp_path_factory.mktemp("predicted") / "finished")
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from mri_vit.report.pages import page_pictures
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
 
+pytestmark = pytest.mark.long(22)
+
 HOSTILE = '</title><script>document.body.dataset.broken = 1</script><img src=x onerror="document.body.dataset.broken = 1">'
 
 

@@ -13,6 +13,8 @@ from mri_vit.errors import UnusablePatient
 from mri_vit.importers import persons
 from mri_vit.importers.persons import Subject
 
+pytestmark = pytest.mark.long(14)
+
 PATIENTS = (
     "tumours/BraTS2021_01477",
     "tumours/BraTS2021_01479",

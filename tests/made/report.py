@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import json
+import pickle
 import re
 from pathlib import Path
 from typing import Any
 
+from made.run import make_run
 from mri_vit.report import assembly
-from mri_vit.report.reading.run import Run
+from mri_vit.report.reading.run import Run, read_run
 
 
 def read_metrics(home: Path) -> dict[str, Any]:
@@ -19,6 +21,11 @@ def read_metrics(home: Path) -> dict[str, Any]:
 def measure(run: Run) -> dict[str, Any]:
     """What metrics.json would hold of a run, NaN where it is undefined."""
     return plain(assembly.metrics(run).model_dump())
+
+
+def make_measured(folder: Path) -> None:
+    """The made-up run as it is when nothing is asked for, and what `measure` gives of it."""
+    (folder / "measured").write_bytes(pickle.dumps(measure(read_run(make_run(folder / "run")))))
 
 
 def plain(value: Any) -> Any:

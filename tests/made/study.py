@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from mri_vit import style
 from mri_vit.data import tokens
+from mri_vit.run import executors
+from mri_vit.run.jobs import Workplace
 from mri_vit.settings.schema import Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Grid
 from mri_vit.synthetic import cohort as synthetic
@@ -22,6 +27,21 @@ ENDPOINTS = (
 def made_here(patch: pytest.MonkeyPatch) -> None:
     """Built-in patients are made in this process, whose start and imports take longer than a few of them."""
     patch.setattr(synthetic, "ProcessPoolExecutor", lambda workers, *_: ThreadPoolExecutor(1))
+
+
+def worked_here(patch: pytest.MonkeyPatch) -> None:
+    """Likewise what a run does patient by patient."""
+
+    def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
+        for name, arguments in jobs.items():
+            yield name, function(*arguments)
+
+    patch.setattr(executors, "each", each)
+
+
+def sketch(patch: pytest.MonkeyPatch) -> None:
+    """A report's figures are files without a picture: drawing them takes most of its time, and only words are looked at."""
+    patch.setattr(style, "to_bytes", lambda figure, kind: f"<svg><!-- {kind} --></svg>".encode())
 
 
 def make_tiny(tmp_path: Path) -> Study:

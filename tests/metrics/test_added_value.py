@@ -18,6 +18,8 @@ from mri_vit.metrics.intervals import distribution
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.predictors import regressions
 
+pytestmark = pytest.mark.long(32)
+
 ROOT_2 = 2**0.5
 
 
@@ -233,6 +235,7 @@ def expected(share: float) -> tuple[int, int]:
     return int(low), int(high)
 
 
+@pytest.mark.slow
 def test_a_coin_that_learned_nothing_from_anybody_is_found_in_five_per_cent():
     given, honest, _ = rejected("noise", coin)
     low, high = expected(0.05)
@@ -240,6 +243,7 @@ def test_a_coin_that_learned_nothing_from_anybody_is_found_in_five_per_cent():
     assert honest < given  # careful beyond need where nothing was learned
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["noise", "shows covariates"])
 def test_a_network_that_adds_nothing_is_found_too_often_as_given_and_seldom_with_refitting_allowed_for(kind: str):
     given, honest, _ = rejected(kind, simulated.linear)
@@ -247,6 +251,7 @@ def test_a_network_that_adds_nothing_is_found_too_often_as_given_and_seldom_with
     assert honest <= expected(0.05)[1]
 
 
+@pytest.mark.slow
 def test_covariates_that_add_nothing_to_a_learned_risk_are_found_in_five_per_cent():
     _, _, reverse = rejected("idle covariates", simulated.linear)
     low, high = expected(0.05)

@@ -44,8 +44,8 @@ def test_interval_of_a_mean_is_that_of_scipy():
 def test_portions_change_no_resample(monkeypatch):
     values = np.random.default_rng(6).normal(size=30)
     whole = intervals.distribution(lambda counts: counts @ values, np.zeros(30), np.random.default_rng(7), 50)
-    monkeypatch.setattr(intervals, "MOST_COUNTS", 300)
-    monkeypatch.setattr(intervals, "MOST_NUMBERS", 100)
+    monkeypatch.setattr(intervals, "MAX_COUNTS", 300)
+    monkeypatch.setattr(intervals, "MAX_NUMBERS", 100)
     parts = intervals.distribution(lambda counts: counts @ values, np.zeros(30), np.random.default_rng(7), 50)
     np.testing.assert_allclose(parts, whole, atol=1e-12)
 

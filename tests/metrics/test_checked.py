@@ -10,15 +10,16 @@ from pathlib import Path
 import jaxtyping
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from lifelines.utils import concordance_index
+from made.examples import examples
 from sklearn.metrics import roc_auc_score
 
 import mri_vit.metrics
 from mri_vit.metrics import calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
 
-untimed = settings(deadline=None, max_examples=5)  # each example calls thirty functions with six types
+untimed = examples(5)  # each example calls thirty functions with six types
 TYPES = (np.int64, np.int8, np.uint8, np.float64, np.float32, np.float16)
 DAYS = np.array([2.0, 4.0])
 THRESHOLDS = np.array([0.2, 0.5])

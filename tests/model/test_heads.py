@@ -15,6 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lifelines import CoxPHFitter
 from lifelines.datasets import load_lung, load_rossi
+from made.examples import examples
 from made.network import HEADS
 from torchsurv.loss.cox import neg_partial_log_likelihood
 from waits import Waits
@@ -109,7 +110,7 @@ def test_a_weighted_heads_score_is_a_probability_again():
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, math.nan]), min_size=1, max_size=6))
-@settings(deadline=None, max_examples=30)
+@examples(30)
 def test_one_class_alone_gives_no_head(values: list[float]):
     head = heads.from_labels(MGMT, torch.tensor(values)[:, None], "hazard", 3, weighted=True)
     assert (head is not None) == (0.0 in values and 1.0 in values)

@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from torchsurv.loss.cox import neg_partial_log_likelihood
 
-from mri_vit.crossval import leakage
+from mri_vit.crossval import loop
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_columns, clinical_table, withheld
 from mri_vit.errors import IntegrityError, UsageError
@@ -278,7 +278,7 @@ def test_a_probe_tells_sites_that_lie_in_the_vectors_and_no_others():
     with_site = {p.id: noise[p.id] + 3 * np.eye(6)["ABC".index(p.clinical["site"])] for p in patients}
     right = {}
     for name, vectors in (("noise", noise), ("site", with_site)):
-        rows = leakage.probe(lambda some, v=vectors: np.stack([v[p.id] for p in some]), patients[:80], patients[80:])
+        rows = loop.site_probe(lambda some, v=vectors: np.stack([v[p.id] for p in some]), patients[:80], patients[80:])
         assert list(rows.columns) == ["patient", "site", "predicted"]
         right[name] = float((rows.site == rows.predicted).mean())
     assert right["site"] > 0.9
@@ -286,7 +286,7 @@ def test_a_probe_tells_sites_that_lie_in_the_vectors_and_no_others():
 
 
 def test_without_two_sites_there_is_no_probe():
-    assert leakage.sites(site_patients(30))
-    assert not leakage.sites([Patient(f"p{i}", {}, {}, {"site": "A"}) for i in range(9)])
-    assert not leakage.sites([Patient(f"p{i}", {}, {}, {}) for i in range(9)])
-    assert not leakage.sites([Patient("a", {}, {}, {"site": "A"}), Patient("b", {}, {}, {"site": "B"})])
+    assert loop.sites(site_patients(30))
+    assert not loop.sites([Patient(f"p{i}", {}, {}, {"site": "A"}) for i in range(9)])
+    assert not loop.sites([Patient(f"p{i}", {}, {}, {}) for i in range(9)])
+    assert not loop.sites([Patient("a", {}, {}, {"site": "A"}), Patient("b", {}, {}, {"site": "B"})])

@@ -28,10 +28,13 @@ from mri_vit.run import files, integrity
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid, Prepare
 
+pytestmark = pytest.mark.long(50)
+
 SHARED = Path(__file__).parents[3] / "shared"
 RAW = SHARED / "data" / "raw" / "TCGA-FG-6692"
 STRIPPED = SHARED / "data" / "stripped" / "TCGA-DU-7294"
 DEMO_GRID = Grid(edge=56, spacing_mm=4.0, patch=4)
+COARSE = Grid(edge=28, spacing_mm=8.0, patch=2)
 needs_raw = pytest.mark.skipif(not RAW.is_dir(), reason="the raw patient of ../shared is not here")
 needs_stripped = pytest.mark.skipif(not STRIPPED.is_dir(), reason="the stripped patient of ../shared is not here")
 
@@ -156,22 +159,22 @@ def test_a_rerun_gives_the_same_bytes_and_workers_do_not_matter(made: Patient, p
 def test_what_is_prepared_is_skipped_until_an_input_or_a_setting_changes(made: Patient, tmp_path: Path) -> None:
     shutil.copytree(made.scans["t1"].parent if made.scans["t1"] else tmp_path, tmp_path / "scans")
     patient = patient_in(tmp_path / "scans", "P-1")
-    folder = prepare_patient(patient, study_in(tmp_path))
+    folder = prepare_patient(patient, study_in(tmp_path, bias=False))
     before = (folder / "patient.json").stat().st_mtime_ns
-    prepare_patient(patient, study_in(tmp_path, workers=2))
+    prepare_patient(patient, study_in(tmp_path, bias=False, workers=2))
     assert (folder / "patient.json").stat().st_mtime_ns == before
-    prepare_patient(patient, study_in(tmp_path, bias=False))
+    prepare_patient(patient, study_in(tmp_path, COARSE, bias=False))
     assert (folder / "patient.json").stat().st_mtime_ns != before
     flair = read(tmp_path / "scans" / "flair.nii.gz")
     write(Volume(flair.array * 2, flair.affine), tmp_path / "scans" / "flair.nii.gz")
     old = load_record(folder)["inputs"]
-    prepare_patient(patient, study_in(tmp_path, bias=False))
+    prepare_patient(patient, study_in(tmp_path, COARSE, bias=False))
     assert [c for c in CHANNELS if load_record(folder)["inputs"][c] != old[c]] == ["flair"]
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
 
 
 def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Patient, tmp_path: Path, monkeypatch) -> None:
-    folder = prepare_patient(made, study_in(tmp_path))
+    folder = prepare_patient(made, study_in(tmp_path, bias=False))
     content = (folder / "tokens.safetensors").read_bytes()
 
     def fail(*_: object) -> None:
@@ -180,7 +183,7 @@ def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Pati
 
     monkeypatch.setattr("mri_vit.prepare.quality.draw_picture", fail)
     with pytest.raises(OSError, match="disk full"):
-        prepare_patient(made, study_in(tmp_path, bias=False))
+        prepare_patient(made, study_in(tmp_path, COARSE, bias=False))
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
     assert (folder / "tokens.safetensors").read_bytes() == content
 
@@ -371,12 +374,14 @@ def test_an_external_command_makes_the_mask(made: Patient, tmp_path: Path) -> No
     script = tmp_path / "copy.py"
     script.write_text("import shutil, sys\nshutil.copy(sys.argv[1], sys.argv[2])\n")
     command = (sys.executable, str(script), "{input}", "{output}")
-    record = load_record(prepare_patient(made, study_in(tmp_path, brain="command", brain_command=command)))
+    record = load_record(prepare_patient(made, study_in(tmp_path, bias=False, brain="command", brain_command=command)))
     assert [step["source"] for step in record["steps"] if step["step"] == "brain"] == ["command"]
     with pytest.raises(UsageError, match="cannot be run"):
-        prepare_patient(made, study_in(tmp_path, brain="command", brain_command=("/no/such/program", "{input}", "{output}")))
+        prepare_patient(
+            made, study_in(tmp_path, bias=False, brain="command", brain_command=("/no/such/program", "{input}", "{output}"))
+        )
     with pytest.raises(UnusablePatient, match="ended with 3"):
-        prepare_patient(made, study_in(tmp_path, brain="command", brain_command=(sys.executable, "-c", "exit(3)")))
+        prepare_patient(made, study_in(tmp_path, bias=False, brain="command", brain_command=(sys.executable, "-c", "exit(3)")))
 
 
 SEGMENT = """
@@ -406,7 +411,7 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
 
     def study_with(way: str) -> Study:
         words = (sys.executable, str(script), "{input}", "{output}", way)
-        return study_in(tmp_path / way, tumour_command=words)
+        return study_in(tmp_path / way, bias=False, tumour_command=words)
 
     folder = prepare_patient(made, study_with("some"))
     mask, scan = read(folder / files.TUMOUR), canonical(read(made.scans["t1ce"] or tmp_path))
@@ -429,7 +434,7 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
 
 def test_a_command_that_writes_the_brain_as_the_tumour_excludes_the_patient(made: Patient, tmp_path: Path) -> None:
     (script := tmp_path / "segment.py").write_text(SEGMENT)
-    study = study_in(tmp_path, tumour_command=(sys.executable, str(script), "{input}", "{output}", "brain"))
+    study = study_in(tmp_path, bias=False, tumour_command=(sys.executable, str(script), "{input}", "{output}", "brain"))
     with pytest.raises(UnusablePatient, match=r"the tumour mask holds \d+ ml, (9\d|100)% of the brain"):
         prepare_patient(made, study)
     assert not (study.prepared / made.id).exists()
@@ -445,7 +450,7 @@ def test_a_t2_scan_as_tumour_mask_excludes_with_its_volume_and_share(made: Patie
 
 
 def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Patient, tmp_path: Path) -> None:
-    study = study_in(tmp_path, tumour_command=("/no/such/program", "{input}", "{output}"))
+    study = study_in(tmp_path, bias=False, tumour_command=("/no/such/program", "{input}", "{output}"))
     named = replace(made, tumour_mask=made.scans["t2"])
     assert not (prepare_patient(named, study) / files.TUMOUR).exists()
     with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
@@ -467,21 +472,23 @@ def test_another_command_segments_anew_and_without_one_the_patient_stays_as_prep
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
-    folder = prepare_patient(made, study_in(tmp_path, tumour_command=(*words, "some")))
+    folder = prepare_patient(made, study_in(tmp_path, bias=False, tumour_command=(*words, "some")))
     stamp = (folder / files.PATIENT).stat().st_mtime_ns
-    assert prepare_patient(made, study_in(tmp_path)) == folder
+    assert prepare_patient(made, study_in(tmp_path, bias=False)) == folder
     assert (folder / files.PATIENT).stat().st_mtime_ns == stamp
-    assert not (prepare_patient(made, study_in(tmp_path, tumour_command=(*words, "none"))) / files.TUMOUR).exists()
+    assert not (prepare_patient(made, study_in(tmp_path, bias=False, tumour_command=(*words, "none"))) / files.TUMOUR).exists()
 
 
 def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Patient, tmp_path: Path) -> None:
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
-    found = prepare_patient(made, study_in(tmp_path / "found", tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0))
+    found = prepare_patient(
+        made, study_in(tmp_path / "found", bias=False, tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0)
+    )
     named = replace(made, tumour_mask=found / files.TUMOUR)
-    cut = prepare_patient(named, study := study_in(tmp_path / "named", tumour_crop_margin_mm=12.0))
-    whole = prepare_patient(named, study_in(tmp_path / "whole"))
+    cut = prepare_patient(named, study := study_in(tmp_path / "named", bias=False, tumour_crop_margin_mm=12.0))
+    whole = prepare_patient(named, study_in(tmp_path / "whole", bias=False))
     few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
     np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
     outside = ~tumour.on_grid(found / files.TUMOUR, whole, study.grid)

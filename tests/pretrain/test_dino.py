@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from made.views import loaded, views
 
 from mri_vit.data import cohort
@@ -57,7 +58,7 @@ def member(patient: Tokens, random: np.random.Generator) -> Member:
 
 
 @given(count=st.integers(1, 216), share=st.floats(0.01, 1), seed=st.integers(0, 50))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_box_but_for_one_face(
     count: int, share: float, seed: int
 ):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from waits import Waits
 
 from mri_vit import cli
-from mri_vit.crossval import folds, loop, pretraining
+from mri_vit.crossval import folds, loop, work_units
 from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
@@ -141,9 +141,9 @@ def test_one_encoder_of_the_unlabelled_sees_nobody_who_is_judged(tiny):
     assert mri_vit("train", study) == 0
     assert notes(study)["transductive"] == ""
     home = study.output / "fold-1"
-    assert pretraining.starting_study(study, study.output, home).model.weights == study.output / PRETRAINED
+    assert work_units.starting_study(study, study.output, home).model.weights == study.output / PRETRAINED
     others = study.model_copy(update={"pretrain": study.pretrain.model_copy(update={"patients": "others"})})
-    assert pretraining.starting_study(others, study.output, home).model.weights == home / PRETRAINED
+    assert work_units.starting_study(others, study.output, home).model.weights == home / PRETRAINED
 
 
 def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
@@ -151,7 +151,7 @@ def test_a_visit_without_a_label_of_a_patient_with_one_is_not_unlabelled(tiny):
     known, unknown = {"mgmt": 1.0, "os_days": 5.0, "os_event": 1.0}, dict.fromkeys(("mgmt", "os_days", "os_event"), math.nan)
     visits = [("a", "1", known), ("a", "2", unknown), ("b", "1", unknown)]
     patients = [Patient(f"{who}_{when}", {}, labels, {}, session=when) for who, when, labels in visits]
-    assert [p.id for p in pretraining._chosen(study, patients)] == ["b_1"]
+    assert [p.id for p in work_units._chosen(study, patients)] == ["b_1"]
 
 
 def test_an_encoder_of_another_pretraining_is_refused_and_one_that_was_stopped_is_not_resumed(tiny, tmp_path):

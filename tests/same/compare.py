@@ -3,10 +3,12 @@
     make same BASE=<commit>
 
 Both read the same synthetic cohort with one thread and one seed; whatever differs is printed, and the exit code is then 1.
+Where this tree has other names of keys, columns or folders, `renamed.toml` beside this file says which: `"old" = "new"`.
 """
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Mapping
 from io import BytesIO
 from pathlib import Path
 
@@ -25,8 +28,8 @@ STUDY = Path("tests/same/study.toml")
 PATIENTS = 20
 OTHERS = 6  # of another cohort, on whom the run predicts and is evaluated
 SHOWN = 20  # differences printed; more say no more
-TABLES = ("*.csv", "folds.json")
-WITH_TIMES = ("contenders.csv",)  # of the report, from numbers of metrics.json that are compared themselves
+RENAMED = Path(__file__).with_name("renamed.toml")
+DURATION = re.compile(r"\b\d[\d.,:]*\s?(ms|s|seconds?|min|minutes?|h|hours?)\b")  # in words, which differs from run to run
 UNEQUAL_ON_PURPOSE = ("versions", "environment", "command", "seconds", "commit", "git", "mri_vit")  # what says when and by whom
 
 
@@ -39,14 +42,15 @@ def main(base: str) -> int:
             tar.extractall(folder / "base", filter="data")
         cohorts = folder / "cohorts"
         make_cohorts(cohorts)
-        found = {}
         for name, tree in (("before", folder / "base"), ("after", HERE)):
             run_study(tree, cohorts, folder / name)
-            found[name] = dict(facts(folder / name))
-        differ = [key for key in {**found["before"], **found["after"]} if found["before"].get(key) != found["after"].get(key)]
+        names = tomllib.loads(RENAMED.read_text()) if RENAMED.exists() else {}
+        before = {renamed(key, names): value for key, value in facts(folder / "before")}
+        after = dict(facts(folder / "after"))
+        differ = [key for key in {**before, **after} if before.get(key) != after.get(key)]
         for key in differ[:SHOWN]:
-            print(f"{key}: {str(found['before'].get(key))[:80]} before, {str(found['after'].get(key))[:80]} after")
-        print(f"{len(found['after']):,} facts of {base[:12]} and of this tree: {len(differ):,} differ")
+            print(f"{key}: {str(before.get(key))[:80]} before, {str(after.get(key))[:80]} after")
+        print(f"{len(after):,} facts of {base[:12]} and of this tree: {len(differ):,} differ")
         return 1 if differ else 0
 
 
@@ -81,11 +85,12 @@ def run_study(tree: Path, cohorts: Path, folder: Path) -> None:
 
 
 def facts(folder: Path) -> Iterator[tuple[str, object]]:
-    """What must be equal: tables and maps as bytes, numbers of JSON files one by one."""
-    for pattern in TABLES:
-        for file in folder.rglob(pattern):
-            if file.name not in WITH_TIMES:
-                yield str(file.relative_to(folder)), file.read_bytes()
+    """What must be equal: tables by column, maps as bytes, numbers of JSON files one by one."""
+    for file in folder.rglob("*.csv"):
+        for column, cells in columns(file.read_text(encoding="utf-8")):
+            yield f"{file.relative_to(folder)}: .{column}", cells
+    for file in folder.rglob("folds.json"):
+        yield str(file.relative_to(folder)), file.read_bytes()
     for file in folder.rglob("*.nii.gz"):
         if "maps" in str(file.relative_to(folder)):
             yield str(file.relative_to(folder)), gzip.decompress(file.read_bytes())
@@ -97,6 +102,20 @@ def facts(folder: Path) -> Iterator[tuple[str, object]]:
         for file in folder.rglob(pattern):
             for path, number in numbers(json.loads(file.read_text())):
                 yield f"{file.relative_to(folder)}: {path}", number
+
+
+def renamed(key: str, names: Mapping[str, str]) -> str:
+    """What the base calls so, by this tree's names: whole words of a path, `kept` in `.kept[0].name`, or `kept.name`."""
+    for old, new in names.items():
+        key = re.sub(rf"(?<!\w){re.escape(old)}(?!\w)", new, key)
+    return key
+
+
+def columns(text: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The columns of a CSV table without those of seconds, and without durations in their words."""
+    for name, *cells in zip(*csv.reader(text.splitlines(keepends=True)), strict=True):
+        if "seconds" not in name:
+            yield name, tuple(DURATION.sub("(duration)", cell) for cell in cells)
 
 
 def numbers(value: object, path: str = "") -> Iterator[tuple[str, float | bool | None]]:

@@ -27,6 +27,7 @@ from mri_vit.train import devices
 from mri_vit.train.supervised import fit
 
 pytestmark = [
+    pytest.mark.long(27),
     pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
     pytest.mark.usefixtures("double"),
 ]

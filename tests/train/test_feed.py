@@ -13,9 +13,8 @@ from mri_vit.data import cohort, store
 from mri_vit.data.store import Batch
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import one_device
-from mri_vit.train.feed import Feed, Given, training_draw
 from mri_vit.train.loop import Learner, Sums, Turn, optimiser, stepped
-from mri_vit.train.supervised import batch_outputs, objective, outputs, schedule, untrained
+from mri_vit.train.supervised import Feed, LabelledBatch, batch_outputs, objective, outputs, schedule, training_draw, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 CPU = torch.device("cpu")
@@ -145,7 +144,7 @@ def test_an_epoch_on_another_kind_of_device_copies_nothing_back(tiny):
     whom = patients(study)
     feed, net = Feed(whom, study, CPU, 0), untrained(whom, study, 0).to("meta").train()
     (given,) = feed([a_turn(0, 1, 2, 3)])
-    there = Given(
+    there = LabelledBatch(
         Batch(given.batch.patches.to("meta"), given.batch.place.to("meta")),
         {name: column.to("meta") for name, column in given.labels.items()},
         {name: column.to("meta") for name, column in (given.partners or {}).items()},

@@ -26,10 +26,9 @@ from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint, guide
-from mri_vit.train.feed import Feed
-from mri_vit.train.guide import Guided, Masks, attention_loss, see, share_loss, within
+from mri_vit.train.guide import Guided, Masks, attention_loss, network_pass, share_loss, within
 from mri_vit.train.loop import Turn
-from mri_vit.train.supervised import fit, untrained
+from mri_vit.train.supervised import Feed, fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 ALL: dict[str, Any] = {
@@ -151,9 +150,9 @@ def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
     study = changed(study, {"zero_head": False, "drop_path": 0.0, "depth": 2}, mask_supervision_token_labels=1.0)
     plain = untrained(patients, study, 0).eval()
     patches, place, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
-    seen, elsewhere = see(plain, patches, place, share), see(plain, patches, place + 7, share)
+    seen, elsewhere = network_pass(plain, patches, place, share), network_pass(plain, patches, place + 7, share)
     others = torch.cat([patches[:, :1], torch.randn(1, 19, 32)], dim=1)
-    among_others = see(plain, others, place, share)
+    among_others = network_pass(plain, others, place, share)
     for one in (elsewhere, among_others):
         torch.testing.assert_close(one.regions[:, 0], seen.regions[:, 0])
         assert one.encoded is not None
@@ -168,7 +167,7 @@ def test_encoded_tokens_are_those_that_the_last_block_reads(masked, model: dict[
     patches, place, read = torch.randn(1, 20, 32), torch.arange(20)[None], []
     if net.encoder.layers:
         net.encoder.layers[-1].register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    seen = see(net, patches, place, torch.rand(1, 20))
+    seen = network_pass(net, patches, place, torch.rand(1, 20))
     torch.testing.assert_close(seen.encoded, (read or [net.encoder.tokens(patches, place)])[0][:, 1:])
 
 
@@ -178,11 +177,11 @@ def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():
     place, box = torch.arange(512)[None], net.encoder.box
     share = torch.zeros(1, 512)
     share[0, place[0][box.slot(place)[0] < np.prod(box.sides)]] = 1.0  # everything that is read is tumour
-    found = see(net, torch.zeros(1, 512, 4 * 512), place, share)
+    found = network_pass(net, torch.zeros(1, 512, 4 * 512), place, share)
     assert found.regions.shape[:2] == found.share.shape
     torch.testing.assert_close(found.share, torch.ones_like(found.share))
     half = share * (place // 64 < 4)  # the lower half of x
-    found = see(net, torch.zeros(1, 512, 4 * 512), place, half)
+    found = network_pass(net, torch.zeros(1, 512, 4 * 512), place, half)
     torch.testing.assert_close(found.share.mean(), half.sum() / share.sum(), atol=1e-6, rtol=0)
 
 

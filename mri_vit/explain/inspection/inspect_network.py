@@ -21,7 +21,7 @@ from mri_vit import style
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
-from mri_vit.crossval.pretraining import starting_study
+from mri_vit.crossval.work_units import starting_study
 from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
@@ -328,7 +328,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults,
 
 
 def _of_tokens(subject: Subject, numbers: VitNumbers) -> dict[str, Any]:
-    """What the page says of a Vision Transformer alone."""
+    """The template's variables of a Vision Transformer alone."""
     dim, depth, heads, _ = subject.after.model.shape
     return {
         "n": numbers,

@@ -32,8 +32,7 @@ from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.train.feed import Feed
-from mri_vit.train.supervised import batch_outputs, settle, total_loss
+from mri_vit.train.supervised import Feed, batch_outputs, settle, total_loss
 
 UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
 FEATURE_PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate

@@ -1,6 +1,6 @@
 """Every number of an inspected Vision Transformer, before and after training: a Subject goes in, `VitNumbers` come out.
 
-Filters, positions, how far heads look, and one head step by step, after Dosovitskiy et al. 2021 (arXiv:2010.11929), Figure 7,
+Filters, positions, attention distances, and one head step by step, after Dosovitskiy et al. 2021 (arXiv:2010.11929), Figure 7,
 carried to three dimensions and to millimetres.
 
 Letters: p tokens that are given, n = p + 1 with CLS first, k numbers in a patch, f filters, c channels, s patch edge,
@@ -33,7 +33,7 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 
 PATIENTS = 4  # over which attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
-TOKENS_SHOWN = 3  # of the step-by-step table, beside the place itself and CLS: a table that fits a page
+TOKENS_SHOWN = 3  # of the step-by-step table, beside the position itself and CLS: a table that fits a page
 NUMBERS_SHOWN = 3  # of each vector, likewise
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
 UNIT_PATCHES = 256  # at a time through a convolutional stem: 16 MB of input at 16³ voxels in four scans
@@ -152,7 +152,7 @@ def _stage(
 
 
 def step_rows(numbers: VitNumbers, grid: Grid) -> list[dict[str, Any]]:
-    """The step-by-step table: the place itself, CLS, those most attended to, the rest together, and the sum of all.
+    """The step-by-step table: the position itself, CLS, those most attended to, the rest together, and the sum of all.
 
     A row has `label`, `key`, `product`, `scaled`, `weight`, `value` and `weighted`; of vectors the first numbers, and None
     where a row has none.
@@ -160,14 +160,13 @@ def step_rows(numbers: VitNumbers, grid: Grid) -> list[dict[str, Any]]:
     steps, own = numbers.steps, numbers.token + 1
     order = [int(i) for i in np.argsort(-steps.weights, kind="stable") if i not in (0, own)]
     shown = [own, 0, *order[:TOKENS_SHOWN]]
-    centre = centres_mm(grid)
     weighted = steps.weights[:, None] * steps.values
     rows = []
     for index in shown:
-        label = "CLS" if index == 0 else millimetres(_point(centre[numbers.tokens[index - 1]]))
+        label = "CLS" if index == 0 else millimetres(_point(centres_mm(grid)[numbers.tokens[index - 1]]))
         rows.append(
             {
-                "label": f"{label}, the place itself" if index == own else label,
+                "label": f"{label}, the position itself" if index == own else label,
                 "key": steps.keys[index, :NUMBERS_SHOWN],
                 "product": steps.products[index],
                 "scaled": steps.scaled[index],
@@ -176,15 +175,12 @@ def step_rows(numbers: VitNumbers, grid: Grid) -> list[dict[str, Any]]:
                 "weighted": weighted[index, :NUMBERS_SHOWN],
             }
         )
-    blank = dict.fromkeys(("key", "product", "scaled", "value"))
+    sums = [("sum", steps.weights.sum(), steps.output)]
     rest = np.setdiff1d(np.arange(len(steps.weights)), shown)
     if len(rest):
-        label = f"the other {len(rest)} tokens together"
-        rows.append(
-            {"label": label, **blank, "weight": steps.weights[rest].sum(), "weighted": weighted[rest].sum(axis=0)[:NUMBERS_SHOWN]}
-        )
-    rows.append({"label": "sum", **blank, "weight": steps.weights.sum(), "weighted": steps.output[:NUMBERS_SHOWN]})
-    return rows
+        sums.insert(0, (f"the other {len(rest)} tokens together", steps.weights[rest].sum(), weighted[rest].sum(axis=0)))
+    blank = dict.fromkeys(("key", "product", "scaled", "value"))
+    return rows + [{"label": label, **blank, "weight": sum, "weighted": out[:NUMBERS_SHOWN]} for label, sum, out in sums]
 
 
 def millimetres(point: Point) -> str:
@@ -199,14 +195,14 @@ def chosen(rows: Float[np.ndarray, "l h n"], numbers: VitNumbers) -> Float[np.nd
 
 
 def relative(rows: Float[np.ndarray, "... n"]) -> Float[np.ndarray, "... p"]:
-    """The places' part of attention rows in times the uniform map: its mean over places is 1."""
-    places = rows[..., 1:]
-    even = places.mean(axis=-1, keepdims=True)
-    return np.divide(places, even, out=np.zeros_like(places), where=even > 0)
+    """Attention rows without CLS relative to a uniform map: the mean over grid positions is 1."""
+    patches = rows[..., 1:]
+    even = patches.mean(axis=-1, keepdims=True)
+    return np.divide(patches, even, out=np.zeros_like(patches), where=even > 0)
 
 
 def _counted(name: str, value: int | None, most: int) -> int | None:
-    """A layer or head counted from 1. Raises UsageError when there is none such."""
+    """A layer or head counted from 1. Raises UsageError when there is no such one."""
     if value is not None and not 1 <= value <= most:
         raise UsageError(f"{name} {value}: the network has {name}s 1 to {most}")
     return value
@@ -270,13 +266,13 @@ def principal_components(cubes: Float[np.ndarray, "f s s s"]) -> Components:
 
 
 def kept_direction(before: Float[np.ndarray, "f s s s"], after: Float[np.ndarray, "f s s s"]) -> float:
-    """How much of their start the filters kept: the mean cosine of each filter with itself before training; 1 is all."""
+    """The mean cosine of each filter with itself before training; 1 is unchanged."""
     a, b = (rearrange(cubes, "f x y z -> f (x y z)").astype(np.float64) for cubes in (before, after))
     return float(((a * b).sum(axis=1) / (np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1))).mean())
 
 
 def centres_mm(grid: Grid) -> Float[np.ndarray, "g 3"]:
-    """The centre of every place in RAS+ mm of the grid's frame, in the order of places."""
+    """The centre of every grid position in RAS+ mm of the grid's frame."""
     affine = np.array(grid.affine)
     index = np.stack(np.unravel_index(np.arange(grid.places), (grid.side,) * 3), axis=1)
     return affine[:3, 3] + grid.spacing_mm * (index * grid.patch + (grid.patch - 1) / 2)
@@ -298,14 +294,14 @@ def nearest_token(place: Int[np.ndarray, "p"], point_mm: tuple[float, float, flo
 
 
 def position_similarity(encoder: Encoder, place: int) -> Float[np.ndarray, "g"]:
-    """Cosine of the angle between one place's position embedding and every place's (CLS has none of these)."""
+    """Cosine of the angle between one position embedding and every other (CLS has no position)."""
     positions = encoder.position[0, 1:].detach().double().cpu().numpy()
     positions /= np.linalg.norm(positions, axis=1, keepdims=True)
     return positions @ positions[place]
 
 
 def moved_positions(before: Encoder, after: Encoder) -> np.ndarray:
-    """Which places' position embeddings training changed, [g] of bool; it changes none that no training token sat at."""
+    """Which position embeddings training changed, [g] of bool: only those at which a training token lay."""
     old, new = (encoder.position[0, 1:].detach().cpu() for encoder in (before, after))
     return (old != new).any(dim=1).numpy()
 
@@ -314,9 +310,9 @@ def moved_positions(before: Encoder, after: Encoder) -> np.ndarray:
 def attention_distances(
     encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"], grid: Grid
 ) -> Float[np.ndarray, "l h"]:
-    """How far each head looks, in mm: the distance between query and key, weighted by attention, its mean over the queries.
+    """Each head's attention distance in mm: from query to key, weighted by attention, its mean over the queries.
 
-    Distances are between the centres of places. CLS has no place: its row and its column are left out, and each row's other
+    Distances are between the centres of grid positions. CLS has none: its row and its column are left out, and each row's other
     weights are made to sum to 1 again. Rows are taken in blocks, so that no [p p] matrix of a head is held.
     """
     centre = torch.from_numpy(centres_mm(grid)).to(patches)[place[0]]  # [p 3]
@@ -333,7 +329,7 @@ def attention_distances(
 
 
 def uniform_distance(place: Int[Tensor, "1 p"], grid: Grid) -> float:
-    """What `attention_distances` gives, in mm, where every token attends to all alike."""
+    """What `attention_distances` gives, in mm, for uniform attention."""
     centre = torch.from_numpy(centres_mm(grid))[place[0].cpu()]
     return float(np.mean([_distance(centre[None, token], centre).mean().item() for token in range(len(centre))]))
 
@@ -346,7 +342,7 @@ def _distance(a: Float[Tensor, "r 3"], b: Float[Tensor, "p 3"]) -> Float[Tensor,
 def attention_rows(
     encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"], queries: Sequence[int]
 ) -> Float[np.ndarray, "q l h n"]:
-    """What these tokens attend to, in every layer and head; query 0 is CLS, token i of `place` is i + 1. Rows sum to 1."""
+    """Attention rows of these tokens in every layer and head; query 0 is CLS, token i of `place` is i + 1. Rows sum to 1."""
     rows = []
     for attention, x in _inputs(encoder, patches, place):
         q, k, _ = attention.project(x)

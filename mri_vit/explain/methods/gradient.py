@@ -48,16 +48,9 @@ def gradient_attention(
     tokens, so attention alone shows where information came from.
     Source: Chefer, Gur & Wolf 2021, arXiv:2103.15679, equations 5 and 6, doi:10.1109/ICCV48922.2021.00045.
 
-    Parameters
-    ----------
-    net : the network, in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient.
-    patches : float [b p k], the given places' patches.
-    place : int [b p], where they sit.
-    signs : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
-
-    Returns
-    -------
-    dict from endpoint to float [b p] ≥ 0, in units of the target; all zero where no attention supported the prediction.
+    The network may be in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient. `signs` are by
+    endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥ 0, in units of
+    the target; all zero where no attention supported the prediction.
     """
     return _carried(net, patches, place, signs, lambda row, spoke: row)
 
@@ -234,17 +227,8 @@ def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], 
     Parameters
     ----------
     network : takes `volume` and puts out float [b m]; it is left as it was.
-    layer : the name of a module of it (`named_modules`) that puts out float [b f x y z], such as "layer4".
-    volume : float [b c e e e].
+    layer : the name of a module of it (`named_modules`) that puts out float [b f x y z], such as "layer4"; else ValueError.
     output : which of the m numbers; for a logit below 0, that is a predicted zero, explain the negated network instead.
-
-    Returns
-    -------
-    float [b e e e] ≥ 0.
-
-    Raises
-    ------
-    ValueError when the network has no such layer.
     """
     if layer not in dict(network.named_modules()):
         known = ", ".join(name for name, _ in network.named_modules() if name)

@@ -28,23 +28,15 @@ PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 def occlusion(
     net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """How far each endpoint's target falls without the block of places around a place.
+    """How far each endpoint's target falls without the block of grid positions around a position.
 
-    Definition: blocks of `EDGE`³ places tile the grid; each in turn is left out of the tokens, positions and all.
-    Formula: (f(all) − f(all but the block))⁺ for every place of the block, f the target of target.py.
-    Assumption: the encoder reads sets of places, as one trained on drawn tokens does, so that a smaller set is no foreign input.
+    Definition: blocks of `EDGE`³ positions tile the grid; the tokens of each in turn are left out.
+    Formula: (f(all) − f(all but the block))⁺ for every position of the block, f the target of target.py.
+    Assumption: the encoder reads sets of tokens, as one trained on drawn tokens does, so that a smaller set is no foreign input.
     Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2, with tokens left out instead of replaced by grey.
 
-    Parameters
-    ----------
-    net : the network, in any mode.
-    patches : float [b p k], the given places' patches.
-    place : int [b p], where they sit.
-    signs : by endpoint 1 or -1 for each patient, what the maps are to explain; the predicted classes where not given.
-
-    Returns
-    -------
-    dict from endpoint to float [b p] ≥ 0, in units of the target.
+    `signs` are by endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥
+    0, in units of the target.
     """
     signs = predicted(net, patches, place, signs)
     value = {name: patches.new_zeros(place.shape) for name in signs}

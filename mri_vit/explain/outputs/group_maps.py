@@ -67,6 +67,17 @@ class Sums:
     brains: Int32[np.ndarray, "e e e"]  # patients with brain at the voxel
     by_place: list[Float[np.ndarray, "p"]] = field(default_factory=list)  # each patient's, for the permutations
 
+    @classmethod
+    def empty(cls, grid: Grid) -> Sums:
+        shape = (grid.edge, grid.edge, grid.edge)
+        return cls(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
+
+    def add(self, heat: Float[np.ndarray, "e e e"], brain: Bool[np.ndarray, "e e e"], grid: Grid) -> None:
+        """Take in one patient's map."""
+        self.total += heat
+        self.brains += brain
+        self.by_place.append(tokens.patchify(heat[None], grid.patch).mean(axis=1))
+
     @property
     def patients(self) -> int:
         return len(self.by_place)
@@ -95,25 +106,9 @@ def write_group_maps(
     Per method and endpoint: each group's mean and the number of brains at each voxel, the difference (first group less
     second), sidecars, and a picture over the MNI152 brain. A map that is the same for every endpoint is divided by each.
 
-    Parameters
-    ----------
-    maps
-        Holds a folder for each patient, as `map_files.write_maps` writes it; patients without one are left out.
-    patients
-        With labels. Of a patient's visits the first counts, because patients whose maps are averaged must be independent.
-    endpoints
-        Each divides the patients as `groups` does.
-    grid
-        The prepared grid of the maps.
-    folder
-        Appears whole or not at all.
-    settings
-        Of the study's maps (`Explain.of_maps`); maps that others made are left out.
-
-    Returns
-    -------
-    list
-        `group.json`'s entries; None for means of fewer than `LEAST_PATIENTS`.
+    `maps` holds a folder for each patient, as `map_files.write_maps` writes it; patients without one are left out, and so are
+    maps of other `settings` (`Explain.of_maps`). Of a patient's visits the first counts, because patients whose maps are averaged
+    must be independent. `folder` appears whole or not at all. Entries have None for means of fewer than `LEAST_PATIENTS`.
     """
     first = first_visits(patients)
     grid_maps = {patient.id: named for patient in first if (named := _grid_maps(maps / patient.id, settings))}
@@ -122,16 +117,23 @@ def write_group_maps(
     refuse_foreign(folder)
     with complete(folder, refuse_foreign) as beside:
         for method, own in dict.fromkeys(key for of_patient in grid_maps.values() for key in of_patient.maps):
-            sums = {
-                (name, group): _empty_sums(grid) for name, pair in split.items() if own in ("", name) for group in pair
-            }  # all endpoints of a map that is the same for them, so that it is read once
+            # All endpoints of a map that is the same for them, so that it is read once.
+            groups_of = {name: pair for name, pair in split.items() if own in ("", name)}
+            sums = {(name, group): Sums.empty(grid) for name, pair in groups_of.items() for group in pair}
             for patient, of_patient in grid_maps.items():
                 part_of = [total for (_, group), total in sums.items() if patient in group.ids]
-                if (method, own) in of_patient.maps and part_of:
-                    _add(maps / patient / of_patient.mask, of_patient.maps[method, own], part_of, grid)
-            for name in dict.fromkeys(name for name, _ in sums):
-                pair = {group: total for (endpoint, group), total in sums.items() if endpoint == name}
-                entries.append(_write_means(_name_end(patients[0], method, name), method, name, pair, grid, beside))
+                if (method, own) not in of_patient.maps or not part_of:
+                    continue
+                brain, file = read(maps / patient / of_patient.mask).array > 0, of_patient.maps[method, own]
+                heat = (
+                    read(file).array if file else np.zeros(brain.shape, np.float32)
+                )  # one value throughout is refused as no scan
+                for total in part_of:
+                    total.add(heat, brain, grid)
+            for name, pair in groups_of.items():
+                named = file_name(patients[0], method, name, GRID, "map.nii.gz").partition("_space-grid_")[2]
+                totals = {group: sums[name, group] for group in pair}
+                entries.append(_write_means(named, method, name, totals, np.array(grid.affine), beside))
         write_json(asdict(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
     return entries
 
@@ -200,36 +202,17 @@ def _grid_maps(folder: Path, settings: Mapping[str, Any]) -> GridMaps | None:
         return GridMaps(record["mask"], {key: name and folder / name for key, name in maps.items()})
 
 
-def _empty_sums(grid: Grid) -> Sums:
-    shape = (grid.edge, grid.edge, grid.edge)
-    return Sums(np.zeros(shape, np.float32), np.zeros(shape, np.int32))
-
-
-def _add(mask: Path, file: Path | None, sums: Sequence[Sums], grid: Grid) -> None:
-    """One patient's map into the sums that it is part of."""
-    brain = read(mask).array > 0
-    heat = read(file).array if file else np.zeros(brain.shape, np.float32)  # one value throughout is refused as no scan
-    by_place = tokens.patchify(heat[None], grid.patch).mean(axis=1)
-    for total in sums:
-        total.total += heat
-        total.brains += brain
-        total.by_place.append(by_place)
-
-
-def _name_end(patient: Patient, method: str, endpoint: str) -> str:
-    """The end of a file's name, which is that of a patient's: `desc-gradientAttentionMgmt_map.nii.gz`."""
-    return file_name(patient, method, endpoint, GRID, "map.nii.gz").partition("_space-grid_")[2]
-
-
-def _write_means(named: str, method: str, endpoint: str, pair: dict[Group, Sums], grid: Grid, folder: Path) -> GroupEntry:
-    """One method's and endpoint's files, and their entry in `group.json`."""
-    affine, title = np.array(grid.affine), f"{METHODS[method].title}, {endpoint}"
+def _write_means(
+    named: str, method: str, endpoint: str, pair: dict[Group, Sums], affine: Float[np.ndarray, "4 4"], folder: Path
+) -> GroupEntry:
+    """One method's and endpoint's files, and their entry in `group.json`; `named` is the end of the files' names."""
+    title = f"{METHODS[method].title}, {endpoint}"
     means = [_write_mean(named, title, group, total, affine, folder) for group, total in pair.items()]
     first, second = pair.values()
     both = first.known & second.known
     if not both.any():
         return GroupEntry(method, endpoint, METHODS[method].title, means, None, None, None, None)
-    generator = np.random.default_rng(0)  # of the permutations alone: a report made anew says the same
+    generator = np.random.default_rng(0)  # of the permutations alone: a report made anew has the same p
     largest, p = largest_difference(np.stack(first.by_place), np.stack(second.by_place), generator)
     chance = f"Largest anywhere: {largest:.1f}; as large by chance with p = {p:.3f} ({PERMUTATIONS} permutations of the labels)"
     difference = np.where(both, first.mean - second.mean, 0).astype(np.float32)
@@ -237,12 +220,9 @@ def _write_means(named: str, method: str, endpoint: str, pair: dict[Group, Sums]
     sizes = ", ".join(f"{total.patients} with {group.title}" for group, total in pair.items())
     _save(difference, affine, folder / file, f"difference of {title}", UNIT, sizes, chance)
     picture = f"group_{named.replace('_map.nii.gz', '_overlay.png')}"
-    means_drawn = [
-        (f"{group.title}, mean of {total.patients} patients", Volume(total.mean, affine)) for group, total in pair.items()
-    ]
     drawn = draw_means(
         f"{title} · mean maps over the MNI152 brain",
-        means_drawn,
+        [(f"{group.title}, mean of {total.patients} patients", Volume(total.mean, affine)) for group, total in pair.items()],
         (f"difference, first less second. {chance}", Volume(difference, affine)),
         f"Brains keep their size, so anatomy agrees within about a centimetre. {RESEARCH}",
     )
@@ -284,22 +264,21 @@ def draw_means(title: str, means: Sequence[tuple[str, Volume]], difference: tupl
     """The picture as PNG; each map, relative to a uniform map, comes with the line above its row."""
     brain = canonical(template()[0])
     shown = overlays.window(brain.array > 0, brain.spacing_mm)
-    maps = [(caption, resample(heat, brain.shape, brain.affine)) for caption, heat in (*means, difference)]
-    both = sum(heat.array for _, heat in maps[:-1])
+    *maps, (caption, less) = [(caption, resample(heat, brain.shape, brain.affine)) for caption, heat in (*means, difference)]
+    both = sum(heat.array for _, heat in maps)
     peak = tuple(int(i) for i in np.unravel_index(int(np.argmax(both)), brain.shape))
     contrast = 0.0, float(brain.array.max()) / WHITEST
     rows = [
         Row(
-            caption,
+            title_of_row,
             [overlays.panel(brain, contrast, heat, axis, peak, shown) for _, axis, _ in PLANES],
             overlays.colour_bar(),
             overlays.nearly_even(float(heat.array.max())),
         )
-        for caption, heat in maps[:-1]
+        for title_of_row, heat in maps
     ]
-    caption, last = maps[-1]
-    cuts = [[overlays.plane(part.array, axis, peak[axis], shown) for part in (brain, last)] for _, axis, _ in PLANES]
-    differing = [blend_difference((scan / contrast[1]).clip(0, 1), less) for scan, less in cuts]
+    cuts = [[overlays.plane(part.array, axis, peak[axis], shown) for part in (brain, less)] for _, axis, _ in PLANES]
+    differing = [blend_difference((scan / contrast[1]).clip(0, 1), cut) for scan, cut in cuts]
     return overlays.sheet(title, [*rows, Row(caption, differing, difference_bar())], shown, note)
 
 
@@ -314,11 +293,6 @@ def blend_difference(grey: Float[np.ndarray, "h w"], difference: Float[np.ndarra
 def difference_bar() -> Bar:
     """The difference's scale as it looks over tissue from black (left) to white (right)."""
     grey, difference = np.meshgrid(np.linspace(0, 1, 18), np.linspace(-DIFFERENCE_LIMIT, DIFFERENCE_LIMIT, 129))
-    ticks = [
-        (0.0, f"≤ −{DIFFERENCE_LIMIT}"),
-        (0.25, f"−{DIFFERENCE_LIMIT // 2}"),
-        (0.5, "0"),
-        (0.75, f"{DIFFERENCE_LIMIT // 2}"),
-        (1.0, f"≥ {DIFFERENCE_LIMIT}"),
-    ]
-    return Bar(blend_difference(grey, difference), ticks, UNIT)
+    half = DIFFERENCE_LIMIT // 2
+    labels = (f"≤ −{DIFFERENCE_LIMIT}", f"−{half}", "0", f"{half}", f"≥ {DIFFERENCE_LIMIT}")
+    return Bar(blend_difference(grey, difference), [(index / 4, label) for index, label in enumerate(labels)], UNIT)

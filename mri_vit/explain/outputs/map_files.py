@@ -79,25 +79,13 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, network:
 
 
 def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId) -> None:
-    """Write a patient's maps into `folder`, which appears whole or not at all.
+    """Write a patient's maps into `folder`, which is `maps/<patient.id>` and appears whole or not at all.
 
-    Parameters
-    ----------
-    maps
-        Where the patient has a tumour mask, the pictures show its outline.
-    study
-        Its `explain` section names the methods.
-    folder
-        `maps/<patient.id>`. For each map (a method and, where it has them, an endpoint): a NIfTI with a sidecar on the voxels
-        of each scan and of the prepared grid, and an overlay picture. Beside them the reference's brain (not where what was
-        taken for the brain may hold a face, see `_is_brain`), the brain's mask on the grid, and `map.json`.
-    network
-        Whose maps they are, which goes into `map.json` and the sidecars.
+    For each map (a method and, where it has them, an endpoint): a NIfTI with a sidecar on the voxels of each scan and of the
+    prepared grid, and an overlay picture, which shows the tumour's outline where there is a mask. Beside them the reference's
+    brain (not where what was taken for the brain may hold a face, see `_is_brain`), the brain's mask on the grid, and `map.json`.
 
-    Raises
-    ------
-    UnusablePatient
-        The reference scan or the tumour mask can no longer be read.
+    Raises UnusablePatient where the reference scan or the tumour mask can no longer be read.
     """
     refuse_foreign(folder)
     patient, reference, results = maps.patient, study.prepare.reference, maps.results
@@ -296,19 +284,11 @@ def space(
 ) -> Space:
     """How the voxels of a scan are interpolated from grid positions: trilinear between their centres.
 
-    Near the brain's border only positions that have a value count, so a map does not fade there for lack of neighbours. The
-    result serves every map of the same positions.
+    A scan's voxel is brain where the grid's nearest one is. Near the brain's border only positions that have a value count, so a
+    map does not fade there for lack of neighbours. The result serves every map of the same positions.
 
-    Parameters
-    ----------
-    shape, affine
-        Of the scan; the affine carries a voxel's index to RAS+ mm.
-    to_grid
-        The scan's RAS+ mm to the grid's RAS+ mm.
-    brain
-        On the prepared grid; a scan's voxel is brain where the grid's nearest one is.
-    place
-        The grid positions that will have a value, in the order of the values.
+    `affine` carries a voxel's index to RAS+ mm, `to_grid` the scan's RAS+ mm to the grid's; `place` are the positions that will
+    have a value, in the order of the values.
     """
     on_grid = Volume(brain.astype(np.uint8), np.array(grid.affine))
     inside = resample(on_grid, shape, affine, to_source=to_grid, interpolation=sitk.sitkNearestNeighbor).array > 0

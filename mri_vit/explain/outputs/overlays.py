@@ -93,16 +93,10 @@ def draw(
     tumour: Bool[np.ndarray, "x y z"] | None = None,
     note: str = "",
 ) -> None:
-    """Write the picture as PNG.
+    """Write the picture as PNG, with a title above and a note below.
 
-    Parameters
-    ----------
-    scan, heat, brain, tumour
-        On the same voxels; `heat` relative to a uniform map and 0 outside the brain. Without `brain` it is where `heat` is not 0.
-    title, note
-        Lines above and below.
-    path
-        Of the file, which is replaced whole.
+    `scan`, `heat`, `brain` and `tumour` are on the same voxels; `heat` is relative to a uniform map and 0 outside the brain.
+    Without `brain` it is where `heat` is not 0.
     """
     outline = canonical(Volume(tumour, scan.affine)).array if tumour is not None and tumour.any() else None
     inside = canonical(Volume(heat.array > 0 if brain is None else brain, scan.affine)).array
@@ -120,20 +114,12 @@ def draw(
     bare = planes(None, peak)
     value = f"{heat.array[peak]:.1f} {UNIT}" if heat.array.any() else "0"
     even = nearly_even(float(heat.array.max()))
-    rows = [
-        Row(f"the scan; the map is {value} everywhere", bare)
-        if flat
-        else Row(
-            f"the scan through the map's peak (cross): {value}",
-            [marked(drawn, shown.pixel(peak, axis)) for drawn, (_, axis, _) in zip(bare, PLANES, strict=True)],
-        ),
-        Row(
-            "the map over it" + ("; line: the tumour's outline" if outline is not None else ""),
-            planes(heat, peak),
-            colour_bar(),
-            even,
-        ),
-    ]
+    rows = [Row(f"the scan; the map is {value} everywhere", bare)]
+    if not flat:
+        crossed = [marked(drawn, shown.pixel(peak, axis)) for drawn, (_, axis, _) in zip(bare, PLANES, strict=True)]
+        rows = [Row(f"the scan through the map's peak (cross): {value}", crossed)]
+    over = "the map over it" + ("; line: the tumour's outline" if outline is not None else "")
+    rows.append(Row(over, planes(heat, peak), colour_bar(), even))
     if outline is not None:
         through = planes(heat, _largest(outline))
         rows.append(Row("the map over the scan, where each plane cuts most of the tumour", through, notice=even))

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
+from mri_vit.crossval.loop import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained

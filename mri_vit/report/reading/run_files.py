@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from mri_vit.crossval.leakage import SITE_PROBE_COLUMNS as PROBE_COLUMNS
+from mri_vit.crossval.loop import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, predictions, sheet
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import IntegrityError, UsageError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mri_vit.crossval import power
+from mri_vit.crossval import folds
 from mri_vit.metrics import within_fold
 from mri_vit.report.numbers.patients import Worst
 from mri_vit.report.reading.run import OWN
@@ -95,7 +95,7 @@ def could_show(result: Result) -> str:
     test = result.chance_test
     if not test.error > 0:
         return ""
-    return power.sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
+    return folds.power_sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:

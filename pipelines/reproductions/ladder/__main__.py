@@ -21,7 +21,7 @@ from rich.console import Console
 
 from mri_vit import study
 from mri_vit.cli.arguments import Seeds
-from mri_vit.crossval import comparators, folds, in_parallel
+from mri_vit.crossval import comparators, folds, work_units
 from mri_vit.crossval.comparators import control_folder
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import cross_validate
@@ -166,11 +166,11 @@ def main(file: Path = CONFIG, *, seeds: Seeds = ()) -> None:
         units = [
             replace(unit, title=f"cohort {rung.study.seed}, {rung.size} patients, {unit.title}")
             for (rung, run), (patients, splits) in zip(made, divided, strict=True)
-            for unit in in_parallel.folds(rung.study, patients, splits, run)
+            for unit in work_units.fold_units(rung.study, patients, splits, run)
         ]
         with progress(console) as bar:
             task = bar.add_task("folds", total=len(units), note="")
-            for unit in in_parallel.fit(units, Workplace(AT_A_TIME)):
+            for unit in work_units.work_through(units, Workplace(AT_A_TIME)):
                 bar.update(task, advance=1, note=unit.title)
 
         # then what reads first-order numbers; one table of predictions

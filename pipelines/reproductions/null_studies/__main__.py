@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
-from mri_vit.crossval.leakage import suspicion
+from mri_vit.crossval.loop import leak_level
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
@@ -107,7 +107,7 @@ def one_study(learner: str, n: int, shifts: np.ndarray, seed: int) -> dict[str, 
     found = [tested(one) for one in rows]
     adjusted, below = (holm(np.array([getattr(one.chance_test, p) for one in found])) for p in ("p", "p_below"))
     null = np.array([not row.any() for row in shifts])
-    limit = suspicion(ENDPOINTS)
+    limit = leak_level(ENDPOINTS)
     once = np.array([tested(one).chance_test.p <= limit for one in cross_validated(fit, x, first, fold, seed)])
     twice = once
     if once.any():  # as a study does: the fresh permutation is made where the first is suspicious

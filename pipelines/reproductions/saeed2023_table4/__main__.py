@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from mri_vit import study
-from mri_vit.crossval import in_parallel
+from mri_vit.crossval import work_units
 from mri_vit.report.reading.run import read_run
 from mri_vit.run import files, screen
 from mri_vit.run import folder as run_folder
@@ -42,12 +42,12 @@ def main(file: Path) -> None:
 
         # the folds that all rows share, several at a time
         patients, splits = study.divided_before(settings, run)
-        for _ in in_parallel.fit(in_parallel.encoders(settings, patients, splits, run), Workplace(AT_A_TIME)):
+        for _ in work_units.work_through(work_units.encoder_units(settings, patients, splits, run), Workplace(AT_A_TIME)):
             pass
-        trainings = in_parallel.folds(settings, patients, splits, run)
+        trainings = work_units.fold_units(settings, patients, splits, run)
         with progress(console) as bar:
             task = bar.add_task("folds", total=len(trainings), note="")
-            for unit in in_parallel.fit(trainings, Workplace(AT_A_TIME)):
+            for unit in work_units.work_through(trainings, Workplace(AT_A_TIME)):
                 bar.update(task, advance=1, note=unit.title)
                 if settings.name == MADE_UP and run / files.COMPARATORS in unit.folder.parents:
                     (unit.folder / files.WEIGHTS).unlink()  # 13 GB for all rows, of networks that have learned nothing

@@ -20,7 +20,10 @@ from mri_vit.run import files
 from mri_vit.settings.schema import Comparator, Study
 from mri_vit.train.supervised import untrained
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(19),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 CNN = Comparator(name="cnn", model={"architecture": "resnet10"})
 SMALLER = Comparator(name="smaller", model={"dim": 8, "depth": 1})
 STEM = Comparator(name="stem-max", model={"depth": 0, "pool": "max"})

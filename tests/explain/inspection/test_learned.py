@@ -2,56 +2,102 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from made import network as made
+from made.study import make_tiny
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
 from mri_vit.data.store import all_tokens, labels, token_file
 from mri_vit.explain.inspection import drawings, inspect_network, learned
 from mri_vit.explain.inspection.learned import BrainFrame, Subject
-from mri_vit.explain.inspection.vit_numbers import measure_vit
+from mri_vit.explain.inspection.vit_numbers import VitNumbers, measure_vit
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.schema import CHANNELS, Comparator
 from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import fit, outputs, total_loss, untrained
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
+pytestmark = [
+    pytest.mark.long(30),
+    pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*"),  # Fabric's and torch's notes on this machine
+]
 GRID = Grid(edge=8, spacing_mm=10.0, patch=2)
 READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
 
 
-@pytest.fixture
-def subject(tiny, monkeypatch) -> Subject:
-    monkeypatch.setattr(learned, "POINTS", 5)
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3).eval()
-    return Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3).eval(), after, patients[20:], patients[:16])
+@pytest.fixture(scope="module", autouse=True)
+def few_points() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learned, "POINTS", 3)
+        yield
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+    """A small network that was trained for a second."""
+    study = make_tiny(tmp_path_factory.mktemp("tiny"))
+    patients = cohort.read(study.cohort, study.endpoints)
+    after = fit(patients[:16], patients[16:20], study, study.output, seed=3).eval()
+    return Subject(study, "tiny, fold 1", untrained(patients[:16], study, 3).eval(), after, patients[20:], patients[:16])
 
 
 @pytest.fixture
-def other(tiny, monkeypatch) -> Subject:
+def subject(trained: Subject) -> Subject:
+    """The same for a test that may change its weights."""
+    return replace(trained, before=copy.deepcopy(trained.before), after=copy.deepcopy(trained.after))
+
+
+@pytest.fixture(scope="module")
+def cnn(trained: Subject) -> Subject:
     """A convolutional comparator that reads T1ce alone, as training starts; its heads are not zero."""
-    monkeypatch.setattr(learned, "POINTS", 3)
-    monkeypatch.setattr(learned, "UNITS", 1)
-    study = networks(tiny.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
-    patients = cohort.read(tiny.cohort, tiny.endpoints)
-    before, after = (untrained(patients[:16], study, 3).eval() for _ in range(2))
+    study = networks(trained.study.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
+    before, after = (untrained(trained.train, study, 3).eval() for _ in range(2))
     torch.manual_seed(0)
     for linear in after.head.values():
         torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
-    return Subject(study, "tiny, fold 1, cnn", before, after, patients[20:], patients[:16], "cnn")
+    return Subject(study, "tiny, fold 1, cnn", before, after, trained.patients, trained.train, "cnn")
+
+
+@pytest.fixture
+def other(cnn: Subject) -> Subject:
+    return replace(cnn, before=copy.deepcopy(cnn.before), after=copy.deepcopy(cnn.after))
+
+
+@pytest.fixture(scope="module")
+def results(trained: Subject, cnn: Subject) -> inspect_network.LearnedResults:
+    """What is measured of the trained network, with the comparator's landscape beside its own."""
+    return inspect_network.measure_learned(trained, [cnn])
+
+
+@pytest.fixture(scope="module")
+def of_cnn(cnn: Subject) -> inspect_network.LearnedResults:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(learned, "UNITS", 1)
+        return inspect_network.measure_learned(cnn)
+
+
+@pytest.fixture(scope="module")
+def numbers(trained: Subject) -> VitNumbers:
+    return measure_vit(trained)
+
+
+def each(results: inspect_network.LearnedResults) -> Sequence[learned.Feature]:
+    assert results.features
+    return results.features.each
 
 
 @pytest.mark.parametrize("without", ["features", "landscape"])
 def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
     monkeypatch.setattr(learned, "FEATURE_PATIENTS", len(subject.patients))
     monkeypatch.setattr(learned, "LANDSCAPE_PATIENTS", 4)
+    monkeypatch.setattr(learned, "POINTS", 5)
     passes = []
 
     def count(module: torch.nn.Module, given: tuple) -> None:
@@ -83,8 +129,8 @@ def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
     torch.testing.assert_close(learned.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
 
 
-def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(subject):
-    for feature in learned.measure_features(subject).each:
+def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(results):
+    for feature in each(results):
         found = feature.learned
         assert found.reached > found.patients.max(), feature.label
         assert found.reached > found.noise.max(), feature.label
@@ -92,8 +138,8 @@ def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(subject):
         assert sum(found.shares.values()) == pytest.approx(1)
 
 
-def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(subject):
-    found = {feature.name: feature.control_is for feature in learned.measure_features(subject).each}
+def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(results):
+    found = {feature.name: feature.control_is for feature in each(results)}
     assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * learned.UNITS
     assert list(found)[:2] == ["mgmt", "os"]
 
@@ -104,8 +150,8 @@ def test_units_of_a_convolutional_network_before_training_answer_to_patients(oth
     assert normal.std(dim=0).median() > 20 * drawn.std(dim=0).median()
 
 
-def test_the_control_of_a_unit_is_the_normalised_network_before_training(other):
-    (unit,) = (feature for feature in learned.measure_features(other).each if feature.control_is == "before training")
+def test_the_control_of_a_unit_is_the_normalised_network_before_training(other, of_cnn):
+    (unit,) = (feature for feature in each(of_cnn) if feature.control_is == "before training")
     seen = learned.represented(learned.normalised(other), other.patients, other.study)
     number = int(unit.name.removeprefix("unit_")) - 1
     np.testing.assert_allclose(unit.control.patients, seen[:, number].numpy(), atol=1e-6)
@@ -121,7 +167,7 @@ def test_what_is_normalised_for_the_control_is_a_copy_and_a_network_without_batc
 
 @pytest.mark.parametrize("reached", [4.0, 1.28])  # noise reaches 1.27, patients 1
 def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_control_is_none(
-    subject, tmp_path, sketched, reached: float
+    subject, numbers, tmp_path, sketched, reached: float
 ):
     volume, shares = np.zeros((4, 8, 8, 8), np.float32), dict.fromkeys(CHANNELS, 0.25)
     one = learned.OptimisedInput(volume, reached, 1.0, np.array([0.0, 1.0]), np.array([0.5, 1.27]), shares)
@@ -129,23 +175,23 @@ def test_a_caption_praises_no_input_that_noise_all_but_reaches_and_says_where_a_
     for control, is_none in ((one, reached < 2), (flat, True)):
         feature = learned.Feature("mgmt", "MGMT", one, control, "permuted weights", 0.0)
         found = inspect_network.LearnedResults(learned.Features([feature], np.ones((8, 8, 8), bool)))
-        html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
+        html = inspect_network.write_page(subject, tmp_path / "out", numbers, found).read_text(encoding="utf-8")
         assert ("exceeds all of these" in html) == (reached > 2)
         assert ("does not exceed these" in html) == (reached < 2)
         assert ("not a control" in html) == is_none
 
 
-def test_the_same_study_gives_the_same_inputs(subject):
-    first, second = (learned.measure_features(subject).each[0].learned for _ in range(2))
-    np.testing.assert_array_equal(first.volume, second.volume)
+def test_the_same_study_gives_the_same_inputs(subject, results):
+    again = learned.measure_features(subject).each[0].learned
+    np.testing.assert_array_equal(again.volume, each(results)[0].learned.volume)
 
 
-def test_a_feature_has_its_endpoints_full_name(subject):
-    assert learned.measure_features(subject).each[0].label == "MGMT promoter methylation (log odds)"
+def test_a_feature_has_its_endpoints_full_name(results):
+    assert each(results)[0].label == "MGMT promoter methylation (log odds)"
 
 
-def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(other):
-    for feature in learned.measure_features(other).each:
+def test_a_network_that_reads_one_scan_gets_nothing_in_the_others(of_cnn):
+    for feature in each(of_cnn):
         assert feature.learned.shares["t1ce"] > 0.999, feature.label
 
 
@@ -158,8 +204,8 @@ def test_the_units_shown_are_those_that_move_the_heads(subject):
     assert learned.leading_units(subject.after, seen) == [5, 11]
 
 
-def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject):
-    found = learned.measure_landscape(subject)
+def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject, results):
+    found = results.landscapes[0]
     net, study = subject.after, subject.study
     chosen = learned.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
     assert found.patients == {"training": len(chosen), "test": 4}
@@ -180,10 +226,9 @@ def test_a_landscapes_lowest_point_is_where_it_is(subject):
 
 
 def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_others_beside_its_own(
-    subject, other, tmp_path, sketched
+    subject, results, numbers, tmp_path, sketched
 ):
-    found = inspect_network.measure_learned(subject, [other])
-    html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
+    html = inspect_network.write_page(subject, tmp_path / "out", numbers, results).read_text(encoding="utf-8")
     names = {path.stem for path in (tmp_path / "out" / "figures").glob("*.svg")}
     assert {"landscape_vit", "landscape_cnn", "feature_mgmt_learned", "feature_mgmt_control"} <= names
     assert len(re.findall("<img ", html)) == len(names)
@@ -192,19 +237,17 @@ def test_a_vision_transformers_page_shows_its_features_and_the_landscapes_of_oth
     assert "<script" not in html
 
 
-def test_a_convolutional_networks_page_has_these_two_alone(other, tmp_path, sketched):
-    html = inspect_network.write_page(other, tmp_path / "out", None, inspect_network.measure_learned(other)).read_text(
-        encoding="utf-8"
-    )
+def test_a_convolutional_networks_page_has_these_two_alone(other, of_cnn, tmp_path, sketched):
+    html = inspect_network.write_page(other, tmp_path / "out", None, of_cnn).read_text(encoding="utf-8")
     assert re.findall('<section id="([a-z]+)">', html) == ["features", "landscape", "limits"]
     assert "3D ResNet-10" in html
     assert all(source.startswith("data:image/svg+xml;base64,") for source in re.findall(r'src="([^"]*)"', html))
 
 
-def test_what_is_left_out_is_not_on_the_page(subject, tmp_path, sketched):
+def test_what_is_left_out_is_not_on_the_page(subject, numbers, tmp_path, sketched):
     found = inspect_network.measure_learned(subject, without=("features", "landscape"))
     assert (found.features, found.landscapes) == (None, ())
-    html = inspect_network.write_page(subject, tmp_path / "out", measure_vit(subject), found).read_text(encoding="utf-8")
+    html = inspect_network.write_page(subject, tmp_path / "out", numbers, found).read_text(encoding="utf-8")
     assert 'id="features"' not in html
     assert 'href="#landscape"' not in html
 
@@ -217,9 +260,8 @@ def test_the_page_of_a_network_that_reads_places_past_cls_says_so(subject, tmp_p
     assert "the largest value of each number among the other tokens is added" in pooled
 
 
-def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, tmp_path, sketched):
+def test_synthetic_patients_are_called_so_whatever_the_study_is_called(subject, numbers, tmp_path, sketched):
     demo = [replace(patient, id=f"demo-{number}") for number, patient in enumerate(subject.patients)]
-    numbers = measure_vit(subject)
     told = [
         "These patients are synthetic" in inspect_network.write_page(one, tmp_path / name, numbers).read_text(encoding="utf-8")
         for name, one in (("real", subject), ("made", replace(subject, patients=demo)))
@@ -235,9 +277,9 @@ def test_the_colours_of_a_landscape_end_where_its_losses_do():
     assert low < high
 
 
-def test_a_hostile_name_is_shown_as_it_is(subject, tmp_path, sketched):
+def test_a_hostile_name_is_shown_as_it_is(subject, numbers, tmp_path, sketched):
     hostile = replace(subject, title='<script>alert("1")</script>', name="<b>")
-    html = inspect_network.write_page(hostile, tmp_path / "out", measure_vit(subject)).read_text(encoding="utf-8")
+    html = inspect_network.write_page(hostile, tmp_path / "out", numbers).read_text(encoding="utf-8")
     assert "<script>alert" not in html
 
 

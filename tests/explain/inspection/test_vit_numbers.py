@@ -302,7 +302,7 @@ def test_equal_figures_are_equal_bytes():
 def test_the_table_of_steps_adds_up_to_the_heads_output(subject):
     numbers = measure_vit(subject, layer=1, head=2)
     *rows, total = step_rows(numbers, subject.study.grid)
-    assert rows[0]["label"].endswith("the place itself")
+    assert rows[0]["label"].endswith("position itself")
     assert rows[1]["label"] == "CLS"
     assert sum(row["weight"] for row in rows) == pytest.approx(1)
     np.testing.assert_allclose(sum(row["weighted"] for row in rows), total["weighted"], atol=1e-12)

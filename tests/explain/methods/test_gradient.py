@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from made.network import inputs, linear, made
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -103,7 +104,7 @@ def rollout_reference(spoke: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize(
     ("method", "reference"), [(gradient_attention, attention_reference), (gradient_rollout, rollout_reference)]
 )
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     depth=st.integers(1, 4),
     heads=st.sampled_from([1, 2, 4]),

@@ -12,8 +12,9 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mri_vit.explain.methods.rollout import chain, cls_attention, rollout, without_weakest
@@ -75,7 +76,7 @@ def read_row(encoder: Encoder, given_tokens: tuple[torch.Tensor, torch.Tensor]) 
     return torch.from_numpy(rows)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     depth=st.integers(1, 4),
     n_heads=st.sampled_from([1, 2, 4]),
@@ -98,7 +99,7 @@ def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2, dtype=torch.float64), atol=1e-6, rtol=0)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     pool=st.sampled_from(["mean", "max"]),
     depth=st.integers(1, 4),
@@ -189,7 +190,7 @@ def test_rollout_stays_precise_under_autocast():
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2), atol=1e-6, rtol=0)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(n=st.integers(2, 12), discard=st.floats(0, 0.99), seed=st.integers(0, 100))
 def test_a_discard_takes_the_weakest_share_of_each_patients_matrix_but_not_what_cls_gives_itself(
     n: int, discard: float, seed: int

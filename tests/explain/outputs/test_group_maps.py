@@ -161,7 +161,7 @@ def test_a_group_of_two_has_no_mean_and_no_difference(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person(f"b{i}", 0) for i in range(2)]
     for patient in patients:
         explained(tmp_path, patient, {("rollout", ""): 1.0})
-    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(asdict, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert [(one["n"], one["file"] is None) for one in found["groups"]] == [(3, False), (2, True)]
     assert found["difference"] is found["picture"] is found["p"] is None
 
@@ -170,7 +170,7 @@ def test_a_patient_with_two_visits_counts_once(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)] + [person("c_one", 1, session="one"), person("c_two", 1, session="two")]
     for patient, value in zip(patients, (1.0, 1.0, 1.0, 5.0, 1000.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(asdict, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 4
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(2)
 
@@ -179,7 +179,7 @@ def test_a_map_of_zeros_counts_as_zeros(tmp_path: Path):
     patients = [person(f"a{i}", 1) for i in range(3)]
     for patient, value in zip(patients, (0.0, 3.0, 6.0), strict=True):
         explained(tmp_path, patient, {("rollout", ""): value})
-    (found,) = map(plain, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
+    (found,) = map(asdict, group_maps.write_group_maps(tmp_path, patients, (MGMT,), GRID, tmp_path / "group", SETTINGS))
     assert found["groups"][0]["n"] == 3
     assert read(tmp_path / "group" / found["groups"][0]["file"]).array.max() == pytest.approx(3)
 

@@ -7,8 +7,9 @@ import itertools
 import nibabel as nib
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from nibabel.affines import apply_affine
 from scipy.spatial.transform import Rotation
 
@@ -103,7 +104,7 @@ def test_a_value_lies_on_its_own_place_of_the_grid():
     np.testing.assert_allclose(centre_mm(volume), centre, atol=0.01)
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(seed=st.integers(0, 1000), count=st.integers(30, 600))
 def test_a_constant_map_stays_constant_up_to_the_brains_border(seed: int, count: int):
     place = np.sort(np.random.default_rng(seed).choice(GRID.places, count, replace=False))

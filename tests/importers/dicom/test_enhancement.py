@@ -11,6 +11,8 @@ from mri_vit.data import volume
 from mri_vit.data.volume import Volume
 from mri_vit.importers.dicom import channel
 
+pytestmark = pytest.mark.long(8)
+
 THIN = [f"tumours/BraTS2021_{number}" for number in ("01476", "01477", "01479", "01480", "01482", "01483", "01484")]
 THICK = ["raw/TCGA-FG-6692", "stripped/TCGA-DU-7294"]  # slices of 5 mm, which may be told wrongly and are told not at all
 
@@ -19,7 +21,7 @@ def scan(patient: Path, name: str) -> Volume:
     return volume.read(next(patient.glob(f"{name}.nii*")))
 
 
-@pytest.mark.parametrize("patient", THIN)
+@pytest.mark.parametrize("patient", [*THIN[:2], *(pytest.param(patient, marks=pytest.mark.slow) for patient in THIN[2:])])
 def test_the_t1ce_of_a_real_patient_enhances_and_the_t1_does_not(shared: Path, patient: str) -> None:
     t1, t1ce = (scan(shared / "data" / patient, name) for name in ("t1", "t1ce"))
     assert channel.shows_agent(t1ce, t1)

@@ -20,6 +20,8 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.dicom import identity, importer
 from mri_vit.importers.layout import SourceContents
 
+pytestmark = pytest.mark.long(21)
+
 AGENT = {"ContrastBolusAgent": "GADAVIST"}
 FOUR = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
 

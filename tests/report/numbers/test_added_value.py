@@ -26,6 +26,8 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
 from mri_vit.report.words.caveats import hazard_ratio_in_words
 
+pytestmark = pytest.mark.long(20)
+
 Cell = str | Callable[[dict[str, str]], str]
 
 

@@ -34,6 +34,8 @@ from mri_vit.run import files
 from mri_vit.settings import recipe
 from mri_vit.settings.schema import Study
 
+pytestmark = pytest.mark.long(13)
+
 FOLDS = 3
 COMPARATORS = {  # signal of the made-up scores, in standard deviations between the classes, and recipe
     "resnet10": (6.0, 'model = {architecture = "resnet10", channels = ["t1ce"]}'),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -21,17 +23,19 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.words import caveats, endpoint_results
 
+pytestmark = pytest.mark.long(17)
+
 BINARY = ("mgmt", "pten", "idh1")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Run:
-    return reports.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+def run(made_up: Path) -> Run:
+    return reports.read_run(made_up / "run")
 
 
 @pytest.fixture(scope="module")
-def metrics(run) -> dict:
-    return measure(run)
+def metrics(made_up: Path) -> dict:
+    return pickle.loads((made_up / "measured").read_bytes())
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,15 @@ from made.maps import write_maps, write_scores
 from made.metrics import attributes, read
 from made.report import leaves, read_metrics, seen
 from made.run import ODD_IDS, REASON, make_run
+from made.study import sketch
 
 from mri_vit import style
 from mri_vit.data import predictions
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation
+
+pytestmark = pytest.mark.long(40)
 
 CONTROLS = ("clinical", "volume", "shuffled")
 BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
@@ -63,7 +66,9 @@ def run(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def home(run) -> Path:
-    return written(run)
+    with pytest.MonkeyPatch.context() as patch:
+        sketch(patch)
+        return written(run)
 
 
 @pytest.fixture(scope="module")

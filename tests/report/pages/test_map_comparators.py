@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +15,30 @@ from made import maps as made_maps
 from made.maps import write_maps, write_scores
 from made.report import read_metrics, seen
 from made.run import make_run
+from made.study import sketch
 
 from mri_vit.data.volume import Volume, write
 from mri_vit.report import assembly
 from mri_vit.report.pages import report_files
+from mri_vit.report.pages.report_files import Written
 from mri_vit.report.reading import run as run_folder
+from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.sections import MapMethod, VolumeMethod
+
+pytestmark = pytest.mark.long(12)
 
 AS_OF_A_CNN: dict[MapMethod, VolumeMethod] = {"rollout": "occlusion_by_air", "gradient_attention": "gradcam"}
 SETTINGS = {"methods": ["gradcam", "occlusion_by_air"]}
 COARSE = "It has 2 × 2 × 2 voxels of 96 × 112 × 96 mm."
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose own model and its comparator resnet10 see the planted signals, with maps of both."""
-    folder = make_run(tmp_path / "run", patients=30, models=("vit", "resnet10", "clinical", "shuffled"))
+    folder = make_run(tmp_path_factory.mktemp("made") / "run", patients=30, models=("vit", "resnet10", "clinical", "shuffled"))
     write_maps(folder, ["P001", "P002"], ["mgmt"])
     write_scores(folder, ["mgmt", "pten"])
     home = folder / "rivals" / "resnet10"
@@ -50,6 +57,26 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def run(made: Path, tmp_path: Path) -> Path:
+    """A copy of it for a test that changes its files."""
+    return shutil.copytree(made, tmp_path / "run")
+
+
+def read_run(folder: Path) -> Run:
+    """The run with the endpoints alone that have maps: each takes a second to measure."""
+    run = run_folder.read_run(folder)
+    mapped = tuple(endpoint for endpoint in run.study.endpoints if endpoint.name in ("mgmt", "pten"))
+    return replace(run, study=run.study.model_copy(update={"endpoints": mapped}))
+
+
+@pytest.fixture(scope="module")
+def report(made: Path) -> Written:
+    with pytest.MonkeyPatch.context() as patch:
+        sketch(patch)
+        return report_files.write_report(read_run(made), made / "report")
+
+
 def as_of_a_cnn(text: str) -> str:
     """Made-up maps of a Vision Transformer as a convolutional network's, each for an endpoint."""
     for ours, theirs in AS_OF_A_CNN.items():
@@ -66,11 +93,9 @@ def heads(page: str) -> list[str]:
     return re.findall(r'<th scope="row">(\S+)<br>', page[start : page.index("</table>", start)])
 
 
-@pytest.mark.usefixtures("sketched")
-def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
-    written = report_files.write_report(run_folder.read_run(run), run / "report")
-    metrics = written.metrics
-    text = (run / "report" / "metrics.json").read_text()
+def test_a_comparators_maps_are_judged_as_the_own_models_are(report: Written):
+    home, metrics = report.page.parent, report.metrics
+    text = (home / "metrics.json").read_text()
     assert dumps(Metrics.model_validate_json(text)) == text
     found = metrics.comparator_maps["resnet10"]
     assert list(metrics.comparator_maps) == ["resnet10"]
@@ -86,7 +111,7 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
             assert theirs.methods[after].randomised.value == pytest.approx(made_maps.AFTER_RANDOMISING[before], abs=0.05)
     assert found.scores.endpoints["mgmt"].methods["occlusion_by_air"].verdict_kind == "fails"  # planted: it stays as it was
     assert {entry.kind for one in found.maps for entry in one.maps if entry.method == "occlusion_by_air"} == {"fails"}
-    table = pd.read_csv(run / "report" / "tables" / "comparator_map_scores.csv")
+    table = pd.read_csv(home / "tables" / "comparator_map_scores.csv")
     assert table[["model", "endpoint", "method"]].to_numpy().tolist() == [
         ["resnet10", name, method] for name in ("mgmt", "pten") for method in SETTINGS["methods"]
     ]
@@ -95,13 +120,12 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(run: Path):
     assert "judged in the same way on 30 patients" in said
 
 
-@pytest.mark.usefixtures("sketched")
-def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(run: Path):
-    page = report_files.write_report(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
+def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(report: Written):
+    page = report.page.read_text(encoding="utf-8")
     assert heads(page) == ["vit", "resnet10", "resnet10"]
     assert f"<b>Grad-CAM of resnet10.</b> {COARSE}" in page
     assert "It is &lt;b&gt;air&lt;/b&gt;." in page  # a note comes from a file
-    assert "whether its maps depend on the labels was not tested" in seen(run / "report")
+    assert "whether its maps depend on the labels was not tested" in seen(report.page.parent)
     assert "One patient's maps by each network" not in page  # made-up maps have no brain to be drawn on
 
 
@@ -119,7 +143,7 @@ def test_one_patients_maps_are_drawn_side_by_side_on_one_plane(run: Path):
             write(Volume(brain, affine), path.parent / "brain.nii.gz")
             for one in record["maps"]:
                 write(Volume(heat, affine), path.parent / one["files"]["t1ce"])
-    page = report_files.write_report(run_folder.read_run(run), run / "report").page.read_text(encoding="utf-8")
+    page = report_files.write_report(read_run(run), run / "report").page.read_text(encoding="utf-8")
     part = page[page.index('<div class="beside">') :]
     part = part[: part.index("</div>")]
     assert "Patient P002, MGMT" in page
@@ -135,7 +159,7 @@ def test_maps_by_other_settings_are_counted_and_left_out_and_a_run_without_any_h
         path.write_text(json.dumps(json.loads(path.read_text()) | {"settings": {"methods": ["gradcam"]}}))
     for path in (run / "rivals" / "resnet10").glob("maps/*/map.json"):
         path.unlink()
-    written = report_files.write_report(run_folder.read_run(run), run / "report")
+    written = report_files.write_report(read_run(run), run / "report")
     assert written.metrics.stale["scores"] == 31  # of visits
     found = read_metrics(run / "report")
     assert "comparator_maps" not in found

@@ -51,6 +51,8 @@ from mri_vit.settings import schema
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 from mri_vit.settings.sections import Grid
 
+pytestmark = pytest.mark.long(70)
+
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
 RADII_MM = np.array([60.0, 75.0, 50.0])  # of the made-up brain around (0, 0, 0)
@@ -94,7 +96,7 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Metrics]:
     """A made-up run, hostile in its name, and what is measured of two of its endpoints."""
-    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+    run = run_folder.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up", models=("vit",)))
     asked = tuple(one for one in run.study.endpoints if one.name in ("mgmt", "os"))
     run = replace(run, study=run.study.model_copy(update={"endpoints": asked, "name": f"study {HOSTILE}"}))
     return run, assembly.metrics(run)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,7 +18,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.crossval.leakage import FALSE_POSITIVES, suspicion
+from mri_vit.crossval.loop import FALSE_POSITIVES, leak_level
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
@@ -36,15 +38,17 @@ from mri_vit.report.words import caveats, model_verdicts
 from mri_vit.settings import recipe
 from mri_vit.settings.schema import Endpoint
 
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Run:
-    return reports.read_run(make_run(tmp_path_factory.mktemp("runs") / "made-up"))
+pytestmark = pytest.mark.long(24)
 
 
 @pytest.fixture(scope="module")
-def metrics(run) -> dict:
-    return measure(run)
+def run(made_up: Path) -> Run:
+    return reports.read_run(made_up / "run")
+
+
+@pytest.fixture(scope="module")
+def metrics(made_up: Path) -> dict:
+    return pickle.loads((made_up / "measured").read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +373,7 @@ def leaked(first: float, second: float | None, endpoints: int = 4) -> frozenset[
 
 
 def test_an_endpoint_leaks_when_two_permutations_in_a_row_are_found_and_not_before():
-    assert suspicion(4) == pytest.approx(0.05)
+    assert leak_level(4) == pytest.approx(0.05)
     assert leaked(0.04, 0.04) == {"e0"}
     assert leaked(0.0001, None) == leaked(0.0001, 0.06) == leaked(0.06, 0.0001) == frozenset()
     assert leaked(math.nan, 0.01) == leaked(0.01, math.nan) == frozenset()

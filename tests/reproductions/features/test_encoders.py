@@ -186,6 +186,7 @@ def test_a_pretrained_encoder_has_seen_its_scans_alone_and_is_not_learned_again(
     assert any(not torch.equal(first[name], random[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_small_shares_are_drawn_often_and_the_whole_once(study, people, tmp_path, monkeypatch):
     monkeypatch.setattr(encoders, "DRAWS", 2)
     monkeypatch.setattr(encoders, "SHARES", (0.5, 1.0))

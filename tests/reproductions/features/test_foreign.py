@@ -52,6 +52,7 @@ def saved(features: Features, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_is_scored_patient_by_patient_by_the_same_probes(study, people, tmp_path):
     split = folds.make(people, study.endpoints, study.train, study.seed)[0]
     files = encoders.read([saved(told(people), tmp_path / "f.safetensors")], people, [])
@@ -95,6 +96,7 @@ def test_licences_and_seen_scans_are_said(people):
     assert encoders.notes({"c": told(people, dataclasses.replace(ORIGIN, licence="CC-BY-4.0"))}, people) == []
 
 
+@pytest.mark.slow
 def test_the_page_and_the_table_show_files_beside_random_weights_with_their_licence(study, people, tmp_path):
     split = folds.make(people, study.endpoints, study.train, study.seed)[0]
     files = encoders.read([saved(told(people), tmp_path / "f.safetensors")], people, [])

@@ -90,6 +90,7 @@ def test_differences_are_of_pairs_within_a_fold_and_inflated_as_refitted_models_
     assert tests.p_adjusted.min() == pytest.approx(min(1, 8 * tests.p.min()))  # Holm over all of them
 
 
+@pytest.mark.slow
 def test_a_coin_is_found_in_no_more_ladders_than_the_level_allows():
     found = [ladder_page.points(predicted((seed,), endpoints=("pten",))) for seed in range(100, 180)]
     wrong = sum((points.p_adjusted < ladder_page.LEVEL).any() for points in found)

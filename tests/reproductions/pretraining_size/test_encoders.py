@@ -145,6 +145,7 @@ def test_every_number_of_patients_is_learned_from_for_as_many_steps(study: Study
     assert evaluations == {4}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["vit", "cnn"])
 def test_from_scratch_it_is_the_study_without_weights_score_for_score(
     network: str, study: Study, patients: list[Patient], tmp_path: Path, small_cnn: None
@@ -161,6 +162,7 @@ def test_from_scratch_it_is_the_study_without_weights_score_for_score(
     assert tuned.tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_fine_tuned_weights_are_not_kept(
     study: Study, patients: list[Patient], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -188,6 +190,7 @@ def test_weights_know_whose_labels_taught_them_and_are_refused_for_these(
         encoders.fine_tuned(start, weights, [*targets, leaking], split, tmp_path / "again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("network", ["vit", "cnn"])
 def test_a_shared_cause_helps_the_more_the_more_patients_taught_it_and_a_coin_does_not(
     network: str, study: Study, patients: list[Patient], tmp_path: Path, small_cnn: None

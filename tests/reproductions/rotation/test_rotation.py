@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,6 @@ from reproductions.rotation import __main__ as pipeline
 from reproductions.rotation import reading, rotated, rotated_patients, rotation_figures, rotation_page, stability
 from reproductions.rotation.reading import ANOTHER, SCANNED, Map, Score, Seen, Subject
 from reproductions.rotation.rotated_patients import CONTENT, CONTENT_BACK, GRID, GRID_BACK, HEADER, Lie, Plan
-from whole_road import SHRUNKEN, mri_vit, parted, words
 
 from mri_vit.data import cohort, tokens
 from mri_vit.data.cohort import Patient
@@ -427,32 +427,13 @@ def test_the_page_says_what_was_planted_and_escapes_what_files_say(tmp_path: Pat
     }
 
 
-STUDY = """
-name = "rotated"
-cohort = "cohort.csv"
-prepared = "prepared"
-output = "run"
-
-[controls]
-models = []
-
-[[endpoints]]
-name = "mgmt"
-kind = "binary"
-"""
-
-
 @pytest.fixture(scope="module")
-def road(scans: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
+def road(finished: Path, tmp_path_factory: pytest.TempPathFactory, in_this_process: None) -> Path:
     """A run of twelve synthetic patients, and a table of four others."""
-    folder = tmp_path_factory.mktemp("road")
-    parted(scans, folder)
-    (folder / "study.toml").write_text(STUDY)
-    for verb in ("prepare", "train"):
-        assert mri_vit(verb, folder / "study.toml", *words({**SHRUNKEN, "train.epochs": 1})) == 0
-    return folder
+    return shutil.copytree(finished, tmp_path_factory.mktemp("road") / "finished")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 @pytest.mark.usefixtures("in_this_process", "sketched")
 def test_a_finished_run_is_rotated_and_goes_on_where_it_was(road: Path, monkeypatch: pytest.MonkeyPatch):

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from made.examples import examples
 from reproductions.segmentation import overlap
 from reproductions.segmentation.overlap import (
     CHANCE,
@@ -41,7 +42,7 @@ def tumour(first: int = 0) -> np.ndarray:
 
 
 @given(values=st.lists(st.floats(0, 1), min_size=1, max_size=30), seed=st.integers(0, 9))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_the_fewest_places_are_kept_that_hold_sixty_per_cent(values: list[float], seed: int):
     attention = np.array(values) + 1e-3
     kept = heaviest(attention, MASS, random(seed))

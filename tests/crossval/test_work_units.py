@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mri_vit.crossval import comparison, folds, in_parallel, loop
+from mri_vit.crossval import comparison, folds, loop, work_units
 from mri_vit.data import cohort
 from mri_vit.run.jobs import Workplace
 from mri_vit.settings.recipe import Comparator
@@ -39,10 +39,10 @@ def test_what_is_made_side_by_side_is_what_comes_one_after_the_other(study, monk
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
     ahead, plain = study.output / "ahead", study.output / "plain"
-    monkeypatch.setattr(in_parallel.executors, "each", handed_over)
+    monkeypatch.setattr(work_units.executors, "each", handed_over)
     made = []
-    for units in (in_parallel.encoders, in_parallel.folds):
-        made += [unit.title for unit in in_parallel.fit(units(study, patients, splits, ahead), Workplace(2))]
+    for units in (work_units.encoder_units, work_units.fold_units):
+        made += [unit.title for unit in work_units.work_through(units(study, patients, splits, ahead), Workplace(2))]
         assert not units(study, patients, splits, ahead)
     both = [f"fold-{1 + n}" for n in range(study.train.folds)]
     assert made == [
@@ -62,7 +62,7 @@ def test_what_is_made_side_by_side_is_what_comes_one_after_the_other(study, monk
 def test_a_fold_that_is_handed_out_twice_is_fitted_once(study, monkeypatch):
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
-    unit = next(one for one in in_parallel.folds(study, patients, splits, study.output) if one.title == "fold-1")
+    unit = next(one for one in work_units.fold_units(study, patients, splits, study.output) if one.title == "fold-1")
     fitted, fit = [], loop._one_fold
 
     def counted(*arguments: Any) -> Any:
