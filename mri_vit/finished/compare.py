@@ -33,8 +33,7 @@ from mri_vit.finished.paired_runs import Opened, Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.numbers import results
-from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.metrics import Environment
+from mri_vit.report.schema.parts import OWN, Environment
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, counted, is_defined, listed, title, with_sign
 from mri_vit.run import atomic, files

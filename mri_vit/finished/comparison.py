@@ -20,12 +20,11 @@ from mri_vit.metrics import comparison, within_fold
 from mri_vit.metrics.comparison import Comparison as Tested
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.chance import ALPHA, Background
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.reading import run_files
-from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.metrics import Design
-from mri_vit.report.schema.parts import Estimate, Number, Part
+from mri_vit.report.schema.measured import ALPHA
+from mri_vit.report.schema.parts import OWN, Design, Estimate, Number, Part
 from mri_vit.report.verdicts import FEWEST
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 from mri_vit.settings.recipe import is_candidate

@@ -1,4 +1,4 @@
-"""Quality check: prepared patients go in; findings, and the patients whom they exclude, come out.
+"""Quality check: prepared patients go in; findings, and the patients that they exclude, come out.
 
 A figure outside the study's limits is a finding, and so is a scan unlike those of the other patients. A reviewer's table of
 patients to keep or to drop overrides the limits. Letters: n patients, m means of a patient's scans.
@@ -171,7 +171,7 @@ def nearest(means: Float[np.ndarray, "n m"]) -> list[tuple[int, int]]:
     """Pairs of patients of whom one is the other's nearest, and near; NaN is not known.
 
     `means` are a patient's scans at each position of the grid, compared once the cohort's median is taken away: all brains have
-    much in common, which says nothing.
+    much in common, which is no evidence.
     """
     if len(means) < LEAST_PAIRED:
         return []
@@ -330,7 +330,7 @@ def check_cohort(
     folder: Path,
     console: Console,
 ) -> CheckedCohort:
-    """Compare every prepared patient with the study's limits; write qc.csv, and excluded.csv with those whom they exclude.
+    """Compare every prepared patient with the study's limits; write qc.csv, and excluded.csv with those that they exclude.
 
     `unprepared` are the patients who could not be prepared, `decisions` those of `decisions_of`. Raises UsageError, and
     writes nothing, where the run has folds already and others would be excluded now; IntegrityError for a damaged record.

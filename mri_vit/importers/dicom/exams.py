@@ -35,8 +35,8 @@ class Exam:
     def channels(self) -> set[str]:
         """Its channels; of several T1 scans for which no field states whether an agent was given, one may be T1ce."""
         known = {one.guess.channel for one in self.candidates if one.guess.channel}
-        unsaid = sum(one.guess.agent_unsaid for one in self.candidates)
-        return known | ({"t1ce"} if unsaid > 1 else set())
+        unknown = sum(one.guess.agent_unknown for one in self.candidates)
+        return known | ({"t1ce"} if unknown > 1 else set())
 
     @property
     def start_s(self) -> float:

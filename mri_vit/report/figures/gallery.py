@@ -49,7 +49,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
         if not shown[endpoint.name]:
             continue
         found = metrics.endpoints[endpoint.name]
-        measured = found.model_copy(update={"models": shown[endpoint.name]})
+        measured = type(found).model_validate(dict(found) | {"models": shown[endpoint.name]})
         if rows := _every_model(metrics, endpoint.name):
             yield (
                 file_name("contenders", endpoint.name),
@@ -184,9 +184,8 @@ def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterat
 
 
 def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> ForestRow:
-    marked = sub.positive if isinstance(sub, BinarySubgroup) else sub.events
     row = _row("", "", sub, sub.n, stroke)
-    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({sub.n}, {marked})", faint=sub.small)
+    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({sub.n}, {sub.marked})", faint=sub.small)
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:

@@ -22,9 +22,10 @@ from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report import verdicts
 from mri_vit.report.pages import page_pictures
 from mri_vit.report.pages.page_pictures import drawable, map_on_scan
-from mri_vit.report.reading.run import OWN, Run, subject
+from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.reading.run_files import Map
-from mri_vit.report.schema.metrics import Environment, Metrics, Nothing
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import OWN, Environment, Nothing
 from mri_vit.report.schema.patients import GroupMaps, Patient, PatientMaps, ShownMap
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import MAP_KINDS, capitalize_first

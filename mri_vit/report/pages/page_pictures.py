@@ -36,6 +36,7 @@ from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
 from mri_vit.settings import recipe
+from mri_vit.settings.sections import Grid
 
 FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
 LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
@@ -111,10 +112,8 @@ def coarse_tokens(stored: Tokens) -> Tokens:
     patches = reduce(
         stored.patches.astype(np.float32), "f (c x u y v z w) -> f (c x y z)", "mean", **sizes, u=factor, v=factor, w=factor
     )
-    fewer = grid.model_copy(
-        update={"edge": grid.edge // factor, "spacing_mm": grid.spacing_mm * factor, "patch": grid.patch // factor}
-    )
-    return replace(stored, patches=patches, grid=fewer)
+    fewer = {"edge": grid.edge // factor, "spacing_mm": grid.spacing_mm * factor, "patch": grid.patch // factor}
+    return replace(stored, patches=patches, grid=Grid.model_validate(dict(grid) | fewer))
 
 
 def tumour_volume(tumour: Volume) -> Volume:
