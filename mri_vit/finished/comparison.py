@@ -39,7 +39,6 @@ MARKS = {"a": "▲", "b": "▼", "alike": "○", "same": "=", "undefined": "–"
 DESIGNS = {"cross-validation": "cross-validated", "external": "evaluated on another cohort"}
 ROLES = {"own": "the study's own model", "comparator": "comparator", "control": "control"}
 MARKED = {"binary": "positive", "survival": "events"}
-SYMBOLS = {"auc": "AUC", "harrell_c": "C"}
 DIVIDED = {
     "same": "Both runs assigned the common patients to the same folds, so both results compare the same pairs of patients.",
     "different": "The runs assigned the common patients to different folds, so each result compares other pairs of patients, and"
