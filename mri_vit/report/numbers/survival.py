@@ -222,7 +222,7 @@ def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | in
 
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
     benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
-    of_all = decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
+    of_all = decision.survival_net_benefit(seen.time_days, seen.event, np.ones(len(seen.event)), THRESHOLDS, float(day))
     low, high = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
     return DecisionAt(
         days=day,
