@@ -93,12 +93,12 @@ def test_few_patients_are_not_judged_however_alike_they_are(inside, tmp_path):
 
 
 def test_several_sites_give_the_interval_and_one_an_assumption(inside, tmp_path):
-    sites = [HOSTILE, "A", "B", "C", "D", "E"]
-    run = evaluated(inside, tmp_path, 360, sites=sites)
+    names = [HOSTILE, "A", "B", "C", "D", "E"]
+    run = evaluated(inside, tmp_path, 360, sites=names)
     expected = measure(run)["new_hospital"]
     found, of_c = expected["mgmt"]["vit"], expected["os"]["vit"]
     assert (found["method"], found["measure"], found["left_out"]) == ("sites", "auc", 0)
-    assert [site["site"] for site in found["sites"]] == sorted(sites)
+    assert [site["site"] for site in found["sites"]] == sorted(names)
     assert found["low"] < found["value"] < found["high"]
     endpoint = next(one for one in run.study.endpoints if one.name == "mgmt")
     people = averaged(known_rows(run, endpoint, "vit"))
