@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from mri_vit.crossval.loop import leak_level
-from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.judged import Caveats
-from mri_vit.report.numbers.sites import ProbeFigures
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers, Result
-from mri_vit.report.schema.parts import Comparison, Kind, Mean
+from mri_vit.report.schema.measured import ALPHA, Caveats, ProbeFigures
+from mri_vit.report.schema.parts import OWN, Comparison, Kind, Mean
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigures, MapKind, MapVerdict
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 from mri_vit.settings.sections import AnyMethod

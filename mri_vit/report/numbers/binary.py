@@ -21,10 +21,9 @@ from mri_vit.metrics import calibration, calibration_curve, decision, discrimina
 from mri_vit.metrics.calibration import probability_intervals
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.chance import Background, Measurement
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
-    Caveats,
     apart,
     averaged,
     by_fold,
@@ -35,6 +34,7 @@ from mri_vit.report.numbers.judged import (
     fold_of,
     fold_summary,
     has_folds,
+    outside,
     tied,
 )
 from mri_vit.report.schema.endpoints import (
@@ -49,6 +49,7 @@ from mri_vit.report.schema.endpoints import (
     Roc,
     Threshold,
 )
+from mri_vit.report.schema.measured import Caveats, Measurement
 from mri_vit.report.schema.parts import Band, Estimate, Interval, Value
 from mri_vit.settings.schema import Endpoint
 
@@ -145,11 +146,6 @@ def caveats(rows: pd.DataFrame) -> Caveats:
         gap=float(score[truth].min() - score[~truth].max()) if both and not outside(score) else math.nan,
         has_cutoffs=False,
     )
-
-
-def outside(score: Float[np.ndarray, " n"]) -> int:
-    """How many scores lie outside 0 to 1, so that scores are no probabilities."""
-    return int(((score < 0) | (score > 1)).sum())
 
 
 def recalibrated(rows: pd.DataFrame) -> Recalibrated | None:

@@ -19,13 +19,11 @@ from mri_vit.metrics import within_fold
 from mri_vit.metrics.discrimination import delong_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers.judged import Caveats, averaged, first_repeat, flags, floats, fold_of
+from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
 from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.endpoints import BinaryFigures, SurvivalFigures
-from mri_vit.report.schema.parts import ChanceMethod, Estimate, Retraining, WithinSites
+from mri_vit.report.schema.measured import ALPHA, UnadjustedTest
+from mri_vit.report.schema.parts import Estimate, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
-
-ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 
 
 @dataclass(frozen=True)
@@ -40,19 +38,6 @@ class Background:
 
 
 @dataclass(frozen=True)
-class UnadjustedTest:
-    """A `ChanceTest` that is not yet adjusted for those of other models and endpoints."""
-
-    method: ChanceMethod
-    value: float
-    error: float
-    inflation: float
-    draws: int | None
-    p: float
-    p_below: float
-
-
-@dataclass(frozen=True)
 class AgainstChance:
     """What is known of one model about chance."""
 
@@ -60,15 +45,6 @@ class AgainstChance:
     chance_test: UnadjustedTest
     retraining: Retraining | None
     within_sites: WithinSites | None
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One model on one endpoint, measured without regard to any other."""
-
-    figures: BinaryFigures | SurvivalFigures
-    chance_test: UnadjustedTest
-    caveats: Caveats
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> AgainstChance:

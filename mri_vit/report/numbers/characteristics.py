@@ -25,6 +25,7 @@ from mri_vit.qc.check import kind
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.numbers.survival import follow_up_of
 from mri_vit.report.reading.run import Run, subject
+from mri_vit.report.schema.measured import EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_candidate
@@ -32,14 +33,10 @@ from mri_vit.settings.schema import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
 OTHER = "other levels"
-Kind = Literal["binary", "survival"]  # of an endpoint
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
 # doi:10.1056/NEJMoa1611977
-# Ten of the rarer class per quantity estimated: Peduzzi et al. 1996, doi:10.1016/S0895-4356(96)00236-3. With ten against ten,
-# chance alone gives an AUC a standard error of 0.13.
-FEWEST_EVENTS = 10
 Counts = Int[np.ndarray, " k"]  # of k levels
 LABELS = {"binary": "positive", "survival": "died"}  # what is counted
 
@@ -268,28 +265,8 @@ def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) ->
 # Subgroups.
 
 
-@dataclass(frozen=True)
-class SubgroupFigures:
-    """One candidate's AUC or C in one part of the cohort."""
-
-    column: str
-    level: str
-    model: str
-    n: int
-    marked: int  # positive, or died
-    rarer: int  # patients of the rarer class, or deaths
-    value: float
-    low: float
-    high: float
-
-    @property
-    def small(self) -> bool:
-        """Whether it is too small to judge."""
-        return self.rarer < FEWEST_EVENTS
-
-
 def subgroup_figures(
-    kind: Kind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+    kind: EndpointKind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
 ) -> tuple[SubgroupFigures, ...]:
     """AUC or Harrell's C for each column of the cohort table, level and candidate; a missing column, or one level, gives none."""
     of_kind = _auc if kind == "binary" else _harrell_c

@@ -22,9 +22,8 @@ from mri_vit.metrics import comparison, concordance, discrimination, intervals, 
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.binary import outside
-from mri_vit.report.numbers.chance import Measurement
-from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome
+from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome, outside
+from mri_vit.report.schema.measured import Measurement
 from mri_vit.report.schema.parts import Difference, Pair, ResampledTest
 from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import Endpoint

@@ -18,9 +18,9 @@ from scipy.stats import fisher_exact, mannwhitneyu
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import PairErrors, label_errors, survival_errors
-from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
+from mri_vit.report.schema.measured import ALPHA, Worst
 from mri_vit.report.schema.patients import Association, Patient, PatientResult, Trait
 from mri_vit.settings.schema import Endpoint
 
@@ -142,16 +142,6 @@ class Trial:
     of_worst: float
     of_others: float
     p: float
-
-
-@dataclass(frozen=True)
-class Worst:
-    """The worst patients of an endpoint, and what they have in common."""
-
-    model: str
-    patients: tuple[str, ...]
-    ranked: int
-    associations: tuple[Association, ...]
 
 
 def measure_failures(patients: Sequence[Patient], models: Mapping[str, str], seed: int) -> dict[str, Worst]:

@@ -17,10 +17,9 @@ from mri_vit.metrics import concordance, cox, decision, ipcw
 from mri_vit.metrics import survival as curves
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers import chance, judged
-from mri_vit.report.numbers.chance import Background, Measurement
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
-    Caveats,
     Outcome,
     apart,
     averaged,
@@ -52,6 +51,7 @@ from mri_vit.report.schema.endpoints import (
     SurvivalFold,
     UnoC,
 )
+from mri_vit.report.schema.measured import TAU_DAYS, Caveats, Measurement
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
@@ -60,7 +60,6 @@ from mri_vit.settings.schema import Endpoint
 TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
-TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
 MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 

@@ -19,16 +19,15 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run_files import Map, OfComparator
-from mri_vit.report.schema.metrics import Design, Environment, InternalEstimate, Nothing, Step
+from mri_vit.report.schema.parts import OWN, Design, Environment, InternalEstimate, Nothing, Step
 from mri_vit.report.schema.patients import Table1
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.recipe import PERMUTED, VIT
+from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import Report
 
-OWN = VIT  # the other candidates are its comparators
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
 Old = Literal["maps", "scores", "mean maps"]

@@ -8,10 +8,21 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field
 
 from mri_vit.report.schema.endpoints import BinaryEndpoint, SurvivalEndpoint
-from mri_vit.report.schema.parts import Estimate, Number, Part
+from mri_vit.report.schema.parts import (
+    Design,
+    Drift,
+    Environment,
+    Estimate,
+    InternalEstimate,
+    Nothing,
+    Number,
+    Part,
+    SiteFigure,
+    Step,
+)
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
     Failures,
@@ -25,12 +36,6 @@ from mri_vit.report.schema.patients import (
 )
 from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
-
-Design = Literal["cross-validation", "external", "table"]
-
-
-class Nothing(Part):
-    """An empty object, where a part does not apply."""
 
 
 class Cohort(Part):
@@ -89,16 +94,6 @@ class SiteProbe(Part):
     models: dict[str, Probe]
 
 
-class InternalEstimate(Part):
-    """The evaluated run's own out-of-fold estimate."""
-
-    measure: Literal["auc", "harrell_c"]
-    value: Number = Field(description="point estimate")
-    low: Number = Field(description="lower end of the 95 % confidence interval")
-    high: Number = Field(description="upper end of the 95 % confidence interval")
-    n: int = Field(description="patients")
-
-
 class Settings(Part):
     """The settings that decide the result, as in the study file; paths are left out."""
 
@@ -112,47 +107,6 @@ class Settings(Part):
     explain: Explain
 
 
-class Environment(Part):
-    """What the run was made with."""
-
-    versions: dict[str, str] = Field(description="of Python and packages")
-    git_commit: str | None = Field(description="of the checkout; null outside of one")
-    device: str = Field(description="of all folds of all networks, with its name")
-    threads: int = Field(description="CPU threads")
-    seed: int = Field(description="of the study")
-    started: str = Field(description="date and time, ISO 8601")
-
-
-class Step(Part):
-    """One step of preparation, with the figures of the first prepared patient."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, JsonValue]
-
-    step: str
-    methods: str = Field(description="the sentence for a paper's Methods")
-
-    @property
-    def source(self) -> str | None:
-        """Where the brain mask came from, of the step that finds it."""
-        source = (self.model_extra or {}).get("source")
-        return source if isinstance(source, str) else None
-
-    @property
-    def brain_ml(self) -> float | None:
-        """The volume of the brain, of the step that finds it."""
-        volume = (self.model_extra or {}).get("brain_ml")
-        return float(volume) if isinstance(volume, int | float) else None
-
-
-class Drift(Part):
-    """One measure in the run and here; intervals by bootstraps of either cohort's patients, independent of each other."""
-
-    internal: Estimate = Field(description="of the run's out-of-fold scores")
-    external: Estimate = Field(description="of this cohort's")
-    difference: Estimate = Field(description="external less internal")
-
-
 class CalibrationDrift(Part):
     """How one model's probabilities agree with what is observed, in the run and here."""
 
@@ -164,13 +118,6 @@ class CalibrationDrift(Part):
     observed_to_expected: Drift = Field(description="O:E ratio, 1 at best")
     excess: Drift = Field(description="mean probability less the observed share: above 0, probabilities run too high")
     sentence: str = Field(description="the same in words")
-
-
-class SiteFigure(Estimate):
-    """The figure of one site of this cohort, with its 95 % confidence interval."""
-
-    site: str = Field(description="as the cohort table names it")
-    n: int = Field(description="patients")
 
 
 class NewHospital(Part):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import (
     AucAt,
     BinaryEndpoint,
@@ -21,10 +20,10 @@ from mri_vit.report.schema.endpoints import (
     SurvivalResult,
 )
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import Comparison, Estimate, Value
+from mri_vit.report.schema.parts import OWN, Comparison, Estimate, Value
 from mri_vit.report.words import run_facts
-from mri_vit.report.words.model_verdicts import METHODS
 from mri_vit.report.words.notation import (
+    CHANCE_TESTS,
     SYMBOLS,
     adjusted_p,
     between,
@@ -82,12 +81,10 @@ def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
     )
 
 
-def patients_and_events(result: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
+def patients_and_events(part: Result | BinaryEndpoint | SurvivalEndpoint) -> str:
     """51 patients, 20 positive."""
-    patients = counted(result.n if isinstance(result, BinaryResult | SurvivalResult) else result.known, "patient")
-    if isinstance(result, BinaryResult | BinaryEndpoint):
-        return f"{patients}, {result.positive} positive"
-    return f"{patients}, {result.events} died"
+    n = part.known if isinstance(part, BinaryEndpoint | SurvivalEndpoint) else part.n
+    return f"{counted(n, 'patient')}, {part.marked} {part.marked_as}"
 
 
 def headline_figure(result: Result) -> str:
@@ -233,7 +230,7 @@ SITES = "Within sites"
 def _chance_test(r: Result) -> str:
     test = r.chance_test
     draws = f", {test.draws:,} permutations" if test.draws else ""
-    return f"{p_value(test.p)}; {METHODS[test.method]}{draws}, error × {number(test.inflation, 2)}"
+    return f"{p_value(test.p)}; {CHANCE_TESTS[test.method]}{draws}, error × {number(test.inflation, 2)}"
 
 
 def _retrained(r: Result) -> str | None:
