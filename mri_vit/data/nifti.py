@@ -288,12 +288,19 @@ def _frame(header: nib.Nifti1Header, name: str, unit_mm: float, needed: bool) ->
     return np.asarray(frame, np.float64) * np.array([[unit_mm], [unit_mm], [unit_mm], [1.0]])
 
 
+def corners_apart_mm(
+    one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"], shape: tuple[int, ...]
+) -> Float[np.ndarray, "8"]:
+    """How far apart two affines put each corner of a volume."""
+    corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
+    return np.linalg.norm(((one - other) @ corners)[:3], axis=0)
+
+
 def _apart(one: Float[np.ndarray, "4 4"], other: Float[np.ndarray, "4 4"] | None, shape: tuple[int, ...]) -> tuple[float, bool]:
     """How far apart two affines put a corner of the scan, mm, and whether they say the same."""
     if other is None or not np.isfinite(other).all():
         return np.inf, False
-    corners = np.array(np.meshgrid(*[(0, n - 1) for n in shape], [1], indexing="ij"), float).reshape(4, -1)
-    apart_mm = float(np.linalg.norm(((one - other) @ corners)[:3], axis=0).max())
+    apart_mm = float(corners_apart_mm(one, other, shape).max())
     lengths = [np.linalg.norm(affine[:3, :3], axis=0) for affine in (one, other)]
     if not lengths[1].all():
         return apart_mm, False

@@ -66,7 +66,11 @@ def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, c
     UsageError
         A prepared patient, a scan or a tumour mask that is needed is not there, or a comparator's networks are not.
     """
-    _refuse_lacking(study, len(split), folder)
+    for name in study.explain.comparators:
+        for fold in range(len(split)):
+            weights = files.fold_folder(comparator_folder(folder, name), 0, fold) / files.WEIGHTS
+            if not weights.is_file():
+                raise UsageError(f"explain.comparators: {weights} of {name} is not there; leave {name} out of it")
     _do(jobs(study, patients, split, folder), study, patients, folder, folder, console)
 
 
@@ -94,15 +98,6 @@ def _do(
             bar.update(task, advance=1)
     if todo or not finished(folder):
         finish(study, patients, folder)
-
-
-def _refuse_lacking(study: Study, folds: int, run: Path) -> None:
-    """Raise UsageError where a comparator's weights are gone, as a pipeline may have deleted them."""
-    for name in study.explain.comparators:
-        for fold in range(folds):
-            weights = files.fold_folder(comparator_folder(run, name), 0, fold) / files.WEIGHTS
-            if not weights.is_file():
-                raise UsageError(f"explain.comparators: no network of {name}, {weights} is not there; leave {name} out of it")
 
 
 def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
@@ -186,33 +181,25 @@ def _do_job(job: Job, study: Study, run: Path) -> str:
     threads = 1 if study.prepare.workers > 1 and study.executor.kind == "local" else study.train.threads
     torch.set_num_threads(threads)
     resource.keep_freed_memory()
+    own, home = explained(study)[job.model], comparator_folder(run, job.model)
+    endpoints = tuple(endpoint.name for endpoint in own.endpoints)
     with threadpool_limits(threads, user_api="blas"):  # NumPy's as well: they would spin on the other workers' cores
-        _write_maps_and_scores(job, explained(study)[job.model], comparator_folder(run, job.model))
+        net = network.with_heads(
+            _network(files.fold_folder(job.networks, 0, job.fold)), endpoints
+        )  # an evaluation may have fewer
+        maps = of_patient(job.patient, net, own)  # once, for pictures and scores
+        if job.drawn:
+            map_files.write_maps(maps, own, home / files.MAPS / job.patient.id, NetworkId(job.model, 0, job.fold))
+        if job.scored:
+            # Of every fold, and of the fold's control on permuted labels where there is one: no comparator has.
+            folders = [files.fold_folder(job.networks, 0, index) for index in range(job.folds)]
+            folders.append(files.fold_folder(job.networks / files.CONTROLS / SHUFFLED, 0, job.fold))
+            weights = tuple(_weights_of(folder) for folder in folders if (folder / files.WEIGHTS).exists())
+            scores = map_scores.scores(maps, _references(weights, job.fold, own.seed, endpoints), own)
+            (home / files.SCORES).mkdir(exist_ok=True)
+            content = json.dumps(asdict(scores), indent=1, allow_nan=False)
+            write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
     return job.patient.id
-
-
-def _write_maps_and_scores(job: Job, study: Study, home: Path) -> None:
-    """Into the folder of the job's model, by the study that it is explained by."""
-    endpoints = tuple(endpoint.name for endpoint in study.endpoints)
-    net = network.with_heads(_network(files.fold_folder(job.networks, 0, job.fold)), endpoints)  # an evaluation may have fewer
-    maps = of_patient(job.patient, net, study)  # once, for pictures and scores
-    if job.drawn:
-        map_files.write_maps(maps, study, home / files.MAPS / job.patient.id, NetworkId(job.model, 0, job.fold))
-    if job.scored:
-        references = _references(_weights(job.networks, job.folds, job.fold), job.fold, study.seed, endpoints)
-        scores = map_scores.scores(maps, references, study)
-        (home / files.SCORES).mkdir(exist_ok=True)
-        content = json.dumps(asdict(scores), indent=1, allow_nan=False)
-        write_bytes(content.encode(), home / files.SCORES / f"{job.patient.id}.json")
-
-
-def _weights(run: Path, folds: int, fold: int) -> tuple[Weights, ...]:
-    """The weights of every fold, and of the fold's control on permuted labels where there is one: no comparator has."""
-    folders = [
-        *(files.fold_folder(run, 0, index) for index in range(folds)),
-        files.fold_folder(run / files.CONTROLS / SHUFFLED, 0, fold),
-    ]
-    return tuple(_weights_of(folder) for folder in folders if (folder / files.WEIGHTS).exists())
 
 
 def _weights_of(folder: Path) -> Weights:

@@ -47,44 +47,44 @@ class Foreign:
     heads: int
 
 
-def prefix(found: Mapping[str, Tensor], anchor: str, path: Path) -> str:
+def prefix(weights: Mapping[str, Tensor], anchor: str, path: Path) -> str:
     """What stands before every key of the encoder: "backbone." of Lightning's files, "" of most.
 
     `anchor` is a key that every encoder of the kind has. Of a student and its teacher the teacher is taken, which is what is
     evaluated (Caron et al. 2021, arXiv:2104.14294).
     """
-    before = sorted(key.removesuffix(anchor) for key in found if key.endswith(anchor))
+    before = sorted(key.removesuffix(anchor) for key in weights if key.endswith(anchor))
     teachers = [name for name in before if "teacher" in name]
     if len(teachers or before) > 1:
         raise UsageError(f"{path}: found several encoders, under {' and '.join(map(repr, before))}; expected one")
     return (teachers or before)[0]
 
 
-def within(found: Mapping[str, Tensor], before: str, left_out: tuple[str, ...]) -> dict[str, Tensor]:
+def within(weights: Mapping[str, Tensor], before: str, left_out: tuple[str, ...]) -> dict[str, Tensor]:
     """The tensors under a prefix, without it; those whose key begins with one of `left_out` come after the encoder."""
-    own = {key.removeprefix(before): value for key, value in found.items() if key.startswith(before)}
+    own = {key.removeprefix(before): value for key, value in weights.items() if key.startswith(before)}
     return {key: value for key, value in own.items() if not key.startswith(left_out)}
 
 
-def taken(found: Mapping[str, Tensor], key: str, path: Path) -> Tensor:
+def taken(weights: Mapping[str, Tensor], key: str, path: Path) -> Tensor:
     """A tensor that must be there."""
-    if key not in found:
+    if key not in weights:
         raise UsageError(f"{path}: {key} is missing")
-    return found[key]
+    return weights[key]
 
 
-def kernel(found: Mapping[str, Tensor], key: str, path: Path) -> tuple[int, int, int]:
+def kernel(weights: Mapping[str, Tensor], key: str, path: Path) -> tuple[int, int, int]:
     """(width, channels, patch edge) of a convolution that embeds patches. Raises UsageError where its patches are no cubes."""
-    shape = list(taken(found, key, path).shape)
+    shape = list(taken(weights, key, path).shape)
     if len(shape) != 5 or len(set(shape[2:])) != 1:
         kind = "a 2D network" if len(shape) == 4 else "patches that are no cubes"
         raise UsageError(f"{path}: {key} has shape {shape}, {kind}; expected [width, channels, p, p, p]")
     return shape[0], shape[1], shape[2]
 
 
-def depth(found: Mapping[str, Tensor], block: str, path: Path) -> int:
+def depth(weights: Mapping[str, Tensor], block: str, path: Path) -> int:
     """How many blocks there are. Raises UsageError where one is missing among them."""
-    numbers = {int(match[1]) for key in found if (match := re.match(re.escape(block) + r"(\d+)\.", key))}
+    numbers = {int(match[1]) for key in weights if (match := re.match(re.escape(block) + r"(\d+)\.", key))}
     if missing := sorted(set(range(max(numbers, default=0) + 1)) - numbers):
         raise UsageError(f"{path}: {block}{missing[0]} is missing; found {len(numbers)} blocks")
     return len(numbers)
@@ -111,18 +111,18 @@ def heads(given: int | None, usual: int | None, dim: int, path: Path) -> int:
     return count
 
 
-def filled(network: Any, found: Mapping[str, Tensor], before: str, path: Path) -> nn.Module:
+def filled(network: Any, weights: Mapping[str, Tensor], before: str, path: Path) -> nn.Module:
     """The network, which may lie on the meta device, with these weights, for evaluation."""
     own = network.state_dict()
     for key, expected in own.items():
-        if key not in found:
+        if key not in weights:
             raise UsageError(f"{path}: {before}{key} is missing; expected shape {list(expected.shape)}")
-        if found[key].shape != expected.shape:
-            shapes = f"has shape {list(found[key].shape)}; expected {list(expected.shape)}"
+        if weights[key].shape != expected.shape:
+            shapes = f"has shape {list(weights[key].shape)}; expected {list(expected.shape)}"
             raise UsageError(f"{path}: {before}{key} {shapes}")
-    if others := [key for key in found if key not in own]:
+    if others := [key for key in weights if key not in own]:
         raise UsageError(f"{path}: {before}{others[0]} has no place in this architecture; expected no such key")
-    network.load_state_dict({key: found[key] for key in own}, assign=True)
+    network.load_state_dict({key: weights[key] for key in own}, assign=True)
     return network.eval().requires_grad_(False)
 
 

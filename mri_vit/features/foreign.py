@@ -71,41 +71,52 @@ def read_monai_vit(tensors: Mapping[str, Tensor], path: Path, heads: int | None,
     Raises UsageError where a key or shape is not that of one ViT in 3D.
     """
     before = fitting.prefix(tensors, MONAI_ANCHOR, path)
-    found = fitting.within(tensors, before, LEFT_OUT)
-    found = {key: value for key, value in found.items() if "cross_attn" not in key}  # older versions save it; nothing reads it
-    embedding = "conv" if "patch_embedding.patch_embeddings.weight" in found else "perceptron"
+    weights = fitting.within(tensors, before, LEFT_OUT)
+    weights = {
+        key: value for key, value in weights.items() if "cross_attn" not in key
+    }  # older versions save it; nothing reads it
+    embedding = "conv" if "patch_embedding.patch_embeddings.weight" in weights else "perceptron"
     if embedding == "conv":
-        dim, channels, patch = fitting.kernel(found, "patch_embedding.patch_embeddings.weight", path)
+        dim, channels, patch = fitting.kernel(weights, "patch_embedding.patch_embeddings.weight", path)
     else:
-        dim, channels, patch = _linear(found, path)
-    edge = patch * fitting.side(found[MONAI_ANCHOR].shape[1], patch, edge, before + MONAI_ANCHOR, path)
+        dim, channels, patch = _linear(weights, path)
+    edge = patch * fitting.side(weights[MONAI_ANCHOR].shape[1], patch, edge, before + MONAI_ANCHOR, path)
     count = fitting.heads(heads, None if dim % HEAD_WIDTH else dim // HEAD_WIDTH, dim, path)
-    mlp = fitting.taken(found, "blocks.0.mlp.linear1.weight", path).shape[0]
+    mlp = fitting.taken(weights, "blocks.0.mlp.linear1.weight", path).shape[0]
     with torch.device("meta"):
-        vit = _vit(channels, edge, patch, dim, mlp, fitting.depth(found, "blocks.", path), count, embedding, found)
-    network = MonaiViT(fitting.filled(vit, found, before, path)).eval()
+        vit = _vit(channels, edge, patch, dim, mlp, fitting.depth(weights, "blocks.", path), count, embedding, weights)
+    network = MonaiViT(fitting.filled(vit, weights, before, path)).eval()
     return Foreign(network, "MONAI ViT", MONAI_SOURCE, channels, edge, patch, count)
 
 
 def _vit(
-    channels: int, edge: int, patch: int, dim: int, mlp: int, depth: int, heads: int, embedding: str, found: Mapping[str, Tensor]
+    channels: int,
+    edge: int,
+    patch: int,
+    dim: int,
+    mlp: int,
+    depth: int,
+    heads: int,
+    embedding: str,
+    weights: Mapping[str, Tensor],
 ) -> nn.Module:
     from monai.networks.nets.vit import ViT  # whose import takes seconds
 
     vit = ViT(
         channels, edge, patch, dim, mlp, depth, heads, embedding,
-        classification="cls_token" in found, num_classes=1, post_activation="none", qkv_bias="blocks.0.attn.qkv.bias" in found,
+        classification="cls_token" in weights, num_classes=1, post_activation="none",
+        qkv_bias="blocks.0.attn.qkv.bias" in weights,
     )  # fmt: skip
     for block in vit.blocks:
         cast(Any, block).norm_cross_attn = nn.Identity()  # it has no cross-attention
-    if "cls_token" in found:
+    if "cls_token" in weights:
         del vit.classification_head  # without which all tokens come out
     return vit
 
 
-def _linear(found: Mapping[str, Tensor], path: Path) -> tuple[int, int, int]:
+def _linear(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int, int]:
     """(width, channels, patch edge) of a linear map of a patch: the fewest channels that leave a cube."""
-    dim, numbers = fitting.taken(found, "patch_embedding.patch_embeddings.1.weight", path).shape
+    dim, numbers = fitting.taken(weights, "patch_embedding.patch_embeddings.1.weight", path).shape
     for channels in range(1, MOST_CHANNELS + 1):
         patch = round((numbers / channels) ** (1 / 3))
         if channels * patch**3 == numbers:

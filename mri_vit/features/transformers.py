@@ -170,13 +170,13 @@ def read_dino(tensors: Mapping[str, Tensor], path: Path, heads: int | None, edge
     Raises UsageError where a key or shape is not that of one ViT in 3D, or positions are of neither kind.
     """
     before = fitting.prefix(tensors, DINO_ANCHOR, path)
-    found = renamed(fitting.within(tensors, before, DINO_LEFT_OUT))
-    dim, channels, patch = fitting.kernel(found, DINO_ANCHOR, path)
-    if "position.table" in found:
-        side = fitting.side(found["position.table"].shape[1] - 1, patch, edge, f"{before}pos_embed", path)
+    weights = renamed(fitting.within(tensors, before, DINO_LEFT_OUT))
+    dim, channels, patch = fitting.kernel(weights, DINO_ANCHOR, path)
+    if "position.table" in weights:
+        side = fitting.side(weights["position.table"].shape[1] - 1, patch, edge, f"{before}pos_embed", path)
         usual, own_edge, eps = (None if dim % HEAD_WIDTH else dim // HEAD_WIDTH), side * patch, LEARNED_EPS
-    elif "position.periods" in found:
-        width = 6 * found["position.periods"].numel()  # a pair and three axes for each
+    elif "position.periods" in weights:
+        width = 6 * weights["position.periods"].numel()  # a pair and three axes for each
         side, usual, own_edge, eps = 0, (None if dim % width else dim // width), None, ROTARY_EPS
         if heads not in (None, usual):
             raise UsageError(f"{path}: {before}{PERIODS} is of heads {width} wide; found {heads} heads of {dim} / {heads}")
@@ -184,22 +184,22 @@ def read_dino(tensors: Mapping[str, Tensor], path: Path, heads: int | None, edge
         raise UsageError(f"{path}: found neither {before}pos_embed nor {before}{PERIODS}; positions are not known")
     count = fitting.heads(heads, usual, dim, path)
     with torch.device("meta"):
-        position = Learned(side**3, dim) if side else Rotary(found["position.periods"].numel())
-        blocks = [_dino_block(found, dim, count, eps, path) for _ in range(fitting.depth(found, "blocks.", path))]
+        position = Learned(side**3, dim) if side else Rotary(weights["position.periods"].numel())
+        blocks = [_dino_block(weights, dim, count, eps, path) for _ in range(fitting.depth(weights, "blocks.", path))]
         embed = nn.Conv3d(channels, dim, patch, stride=patch)
-        network = DinoViT(embed, found["register_tokens"].shape[1], position, blocks, eps)
-    return Foreign(fitting.filled(network, found, before, path), "3D DINO ViT", DINO_SOURCE, channels, own_edge, patch, count)
+        network = DinoViT(embed, weights["register_tokens"].shape[1], position, blocks, eps)
+    return Foreign(fitting.filled(network, weights, before, path), "3D DINO ViT", DINO_SOURCE, channels, own_edge, patch, count)
 
 
-def _dino_block(found: Mapping[str, Tensor], dim: int, heads: int, eps: float, path: Path) -> Block:
+def _dino_block(weights: Mapping[str, Tensor], dim: int, heads: int, eps: float, path: Path) -> Block:
     """A block like the file's first."""
-    swiglu = "blocks.0.mlp.w12.weight" in found
-    hidden = fitting.taken(found, "blocks.0.mlp.w3.weight" if swiglu else "blocks.0.mlp.fc2.weight", path).shape[1]
-    attention = Attention(dim, heads, "blocks.0.attn.qkv.bias" in found)
-    return Block(attention, (SwiGLU if swiglu else Mlp)(dim, hidden), "blocks.0.ls1.gamma" in found, dim, eps)
+    swiglu = "blocks.0.mlp.w12.weight" in weights
+    hidden = fitting.taken(weights, "blocks.0.mlp.w3.weight" if swiglu else "blocks.0.mlp.fc2.weight", path).shape[1]
+    attention = Attention(dim, heads, "blocks.0.attn.qkv.bias" in weights)
+    return Block(attention, (SwiGLU if swiglu else Mlp)(dim, hidden), "blocks.0.ls1.gamma" in weights, dim, eps)
 
 
-def renamed(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same weights under one set of names: those of DINOv2's own code, with registers, of which there may be none.
 
     Known are blocks in chunks (`blocks.0.3.`, DINOv2's), `storage_tokens` (DINOv3's) and `reg_token` (timm's) for registers,
@@ -207,7 +207,7 @@ def renamed(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     names = {"pos_embed": "position.table", "rope_embed.periods": "position.periods", PERIODS: "position.periods"}
     names |= {"storage_tokens": "register_tokens", "reg_token": "register_tokens"}
-    plain = {names.get(key, re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", key)): value for key, value in found.items()}
+    plain = {names.get(key, re.sub(r"^blocks\.\d+\.(\d+)\.", r"blocks.\1.", key)): value for key, value in weights.items()}
     for key in list(plain):
         if key.endswith("attn.qkv.bias_mask"):
             bias = key.removesuffix("_mask")
@@ -296,26 +296,28 @@ def read_primus(tensors: Mapping[str, Tensor], path: Path, heads: int | None, ed
     Raises UsageError where a key or shape is not that of one Primus (the first version: one convolution embeds patches).
     """
     before = fitting.prefix(tensors, PRIMUS_ANCHOR, path)
-    found = {SCALES.sub(r".ls\1.gamma", key): value for key, value in fitting.within(tensors, before, PRIMUS_LEFT_OUT).items()}
-    dim, channels, patch = fitting.kernel(found, PRIMUS_ANCHOR, path)
-    found.setdefault("register_tokens", torch.empty(1, 0, dim))
-    registers = found["register_tokens"].shape[1]
-    if "eva.pos_embed" in found:
-        own_edge = patch * fitting.side(found["eva.pos_embed"].shape[1] - registers, patch, edge, f"{before}eva.pos_embed", path)
+    weights = {SCALES.sub(r".ls\1.gamma", key): value for key, value in fitting.within(tensors, before, PRIMUS_LEFT_OUT).items()}
+    dim, channels, patch = fitting.kernel(weights, PRIMUS_ANCHOR, path)
+    weights.setdefault("register_tokens", torch.empty(1, 0, dim))
+    registers = weights["register_tokens"].shape[1]
+    if "eva.pos_embed" in weights:
+        own_edge = patch * fitting.side(
+            weights["eva.pos_embed"].shape[1] - registers, patch, edge, f"{before}eva.pos_embed", path
+        )
     else:
-        found["eva.pos_embed"], own_edge = torch.zeros(1, 1, dim), None  # added to every token alike
+        weights["eva.pos_embed"], own_edge = torch.zeros(1, 1, dim), None  # added to every token alike
     count = fitting.heads(heads, PRIMUS_HEADS.get(dim), dim, path)
     if (dim // count) % (AXES * PAIR):
         raise UsageError(f"{path}: heads of {dim} / {count} = {dim // count} numbers; rotary positions need a multiple of 6")
     with torch.device("meta"):
-        blocks = [_primus_block(found, dim, count, path) for _ in range(fitting.depth(found, "eva.blocks.", path))]
-        eva = Eva(blocks, found["eva.pos_embed"].shape[1], dim)
+        blocks = [_primus_block(weights, dim, count, path) for _ in range(fitting.depth(weights, "eva.blocks.", path))]
+        eva = Eva(blocks, weights["eva.pos_embed"].shape[1], dim)
         network = Primus(nn.Conv3d(channels, dim, patch, stride=patch), registers, eva, dim // count)
-    return Foreign(fitting.filled(network, found, before, path), "Primus", PRIMUS_SOURCE, channels, own_edge, patch, count)
+    return Foreign(fitting.filled(network, weights, before, path), "Primus", PRIMUS_SOURCE, channels, own_edge, patch, count)
 
 
-def _primus_block(found: Mapping[str, Tensor], dim: int, heads: int, path: Path) -> Block:
+def _primus_block(weights: Mapping[str, Tensor], dim: int, heads: int, path: Path) -> Block:
     """A block like the file's first."""
-    hidden = fitting.taken(found, "eva.blocks.0.mlp.fc1_g.weight", path).shape[0]
-    inner = nn.LayerNorm(dim) if "eva.blocks.0.attn.norm.weight" in found else nn.Identity()
-    return Block(EvaAttention(dim, heads, inner), EvaSwiGLU(dim, hidden), "eva.blocks.0.ls1.gamma" in found, dim)
+    hidden = fitting.taken(weights, "eva.blocks.0.mlp.fc1_g.weight", path).shape[0]
+    inner = nn.LayerNorm(dim) if "eva.blocks.0.attn.norm.weight" in weights else nn.Identity()
+    return Block(EvaAttention(dim, heads, inner), EvaSwiGLU(dim, hidden), "eva.blocks.0.ls1.gamma" in weights, dim)

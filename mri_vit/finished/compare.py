@@ -33,8 +33,7 @@ from mri_vit.finished.paired_runs import Opened, Rows, Runs
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.numbers import results
-from mri_vit.report.reading.run import OWN
-from mri_vit.report.schema.metrics import Environment
+from mri_vit.report.schema.parts import OWN, Environment
 from mri_vit.report.words import notation
 from mri_vit.report.words.notation import change, counted, is_defined, listed, title, with_sign
 from mri_vit.run import atomic, files
@@ -329,7 +328,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
         marked=comparison.MARKED,
-        symbols=comparison.SYMBOLS,
+        symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
         named=NAMED,
         record=RECORD,

@@ -47,7 +47,7 @@ from mri_vit.qc.check import findings_of
 from mri_vit.report import verdicts
 from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.run_files import Map
-from mri_vit.report.schema.metrics import Step
+from mri_vit.report.schema.parts import Step
 from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity

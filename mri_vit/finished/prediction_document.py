@@ -10,8 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.metrics import Step
-from mri_vit.report.schema.parts import Estimate, Kind, Number, Part
+from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step
 from mri_vit.report.schema.patients import MapKind, MapVerdict
 from mri_vit.settings.sections import Reason
 

@@ -1,1 +1,1 @@
-"""Cohorts as others publish or store them: a download, an export or DICOM in, a cohort table and its cells' origins out."""
+"""Cohorts as others publish or store them: a download, an export or DICOM goes in; a cohort table with its origins comes out."""

@@ -1,6 +1,6 @@
 """The layouts of public collections and of common ways to lay files out, by name, each with its source.
 
-A new one is a `Layout` here, a line in the dictionary at the end, a test, and what docs/extending/layout.md says.
+A new one needs a `Layout` here, an entry at the end, a test, and the steps of docs/extending/layout.md.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ UCSF_PDGM = Layout(
                 Column("sex", ("Sex",), layout.SEX),
                 Column("age", ("Age at MRI",), layout.age),
                 Column("grade", ("WHO CNS Grade",), layout.number),
-                # It says what IDH is: by this name, no study of IDH takes it for a covariate.
+                # It contains the IDH status: under this name, no study of IDH uses it as a covariate.
                 Column("idh_diagnosis", ("Final pathologic diagnosis (WHO 2021)",), layout.text),
                 Column("mgmt", ("MGMT status",), layout.METHYLATION),  # the index is not made a label: cohorts cut it differently
                 Column("mgmt_index", ("MGMT index",), layout.number),
@@ -365,7 +365,7 @@ RHUH_GBM = Layout(
 )
 
 
-# nnU-Net: `imagesTr/case_0000.nii.gz` … `_0003`, and `labelsTr/case.nii.gz`; which sequence a number is, dataset.json says.
+# nnU-Net: `imagesTr/case_0000.nii.gz` … `_0003`, and `labelsTr/case.nii.gz`; dataset.json names the sequence of a number.
 #
 # Source: nnU-Net's documentation/dataset_format.md: `channel_names` since version 2, `modality` before. Without that file nothing
 # is read.
@@ -373,7 +373,7 @@ def _nnunet_channels(source: Path) -> Mapping[str, str]:
     """The sequence of each number, and the mask, which has none. Raises UsageError where the file does not say it."""
     file = source / "dataset.json"
     if not file.is_file():
-        raise UsageError(f"{file}: no such file; it says which sequence 0000 to 0003 are")
+        raise UsageError(f"{file}: no such file; it names the sequences 0000 to 0003")
     content = read_json(file)
     names = content.get("channel_names") or content.get("modality")
     if not isinstance(names, dict):
@@ -415,10 +415,10 @@ def bids_channel(words: Mapping[str, str]) -> str:
     by_labels = {contrast_agent.in_field(agent[1])} if agent else set()
     if words["sequence"] != "T1w":
         return "" if by_labels == {Agent.GIVEN} else BIDS_SUFFIXES[words["sequence"]]
-    unknown = bool(agent) and Agent.UNSAID in by_labels
+    unknown = bool(agent) and Agent.UNKNOWN in by_labels
     naming = BIDS_FREE_TEXT.findall(words["labels"])
     by_labels.add(contrast_agent.named(" ".join(naming)))
-    if by_labels == {Agent.UNSAID} and any(BIDS_GLUED_AGENT.search(label) for label in naming):
+    if by_labels == {Agent.UNKNOWN} and any(BIDS_GLUED_AGENT.search(label) for label in naming):
         return layout.UNDECIDED
     if by_labels >= {Agent.GIVEN, Agent.NONE} or Agent.UNCLEAR in by_labels or unknown:
         return layout.UNDECIDED

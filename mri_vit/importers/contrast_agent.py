@@ -1,7 +1,7 @@
 """Contrast agent: the name of a T1-weighted scan goes in; whether it was taken with or without an agent comes out.
 
-A word of absence, presence or time ("without", "mit", "avant") governs the noun behind it: "ohne KM" says that no agent was
-given, "ohne FS" and "post op" say nothing of one. The words below are in lower case and without accents, as `_tokens` makes them,
+A word of absence, presence or time ("without", "mit", "avant") governs the noun behind it: "ohne KM" means that no agent was
+given, "ohne FS" and "post op" are no evidence. The words below are in lower case and without accents, as `_tokens` makes them,
 in English, German, French, Spanish, Italian and Portuguese, with a few of Dutch, Scandinavian and Slavic languages;
 Korean, Chinese, Japanese and Turkish are rewritten in English first.
 """
@@ -16,12 +16,12 @@ from enum import Enum
 
 
 class Agent(Enum):
-    """What a name or a field says of a contrast agent."""
+    """Whether an agent was given, by a name or a field."""
 
     GIVEN = "given"
     NONE = "none"
-    UNCLEAR = "unclear"  # it says both, or something that may mean either
-    UNSAID = "unsaid"
+    UNCLEAR = "unclear"  # contradictory or ambiguous
+    UNKNOWN = "unknown"
 
 
 def _any(*words: str) -> re.Pattern[str]:
@@ -48,7 +48,7 @@ NONE_BEHIND = _any(  # "Contrast: None", "KM: keine"
     r"verweiger\w*|contraindicat\w*|absent\w*|neg(?:ativ\w*)?",
 )
 
-NOUN = (  # whose presence alone says that an agent was given
+NOUN = (  # any of these means that an agent was given
     r"gd(?:dtpa|dota|bopta)?|gad\w*|gbca|contr(?:ast\w*)?|kontr(?:ast\w*)?|контраст\w*|ce|mdc|km|pdc|civ|enh(?:anc\w*)?|inj(?:e[ck]t\w*)?"
     r"|injizier\w*|dotarem|dotagraf|magnevist|multihance|omniscan|prohance|clariscan|optimark|elucirem|vueway|artirem"
 )
@@ -161,29 +161,29 @@ NO_AGENT = re.compile(  # values of an agent's field that mean none
 )
 HANGUL = re.compile(r"[가-힣]{2}")  # one alone may be two letters with accents
 NO_VOLUME = re.compile(r"(?<![\d.,])0+(?:[.,]0+)? ?(?:(?:ml|cc|mmol)\b|$)")
-UNKNOWN_AGENT = re.compile(  # an agent that is drunk says nothing of the scan
+UNKNOWN_AGENT = re.compile(  # an oral agent is no evidence for the scan
     r"n ?/? ?d|oral|p ?\.?o\.?|(?:not|no|non|nicht) (?:specified|known|recorded|stated|available|documented)"
     r"|unknown|undefined|unspecified|unbekannt|inconnu|desconocido|desconhecido|sconosciuto|tbd|x|[?.*_ ]*"
 )
 
 
 def named(name: str) -> Agent:
-    """What a name says of an agent: a series description, a file's name, labels of BIDS."""
+    """Whether an agent was given, by a name: a series description, a file's name, labels of BIDS."""
     verdicts = set(_verdicts(_tokens(name)))
     if not verdicts:
-        return Agent.UNSAID
+        return Agent.UNKNOWN
     return verdicts.pop() if len(verdicts) == 1 else Agent.UNCLEAR
 
 
 def in_field(value: str) -> Agent:
-    """What the field that names the agent says: nothing, that there was none, or its name."""
+    """Whether an agent was given, by the field that names it: empty, a word for none, or a name."""
     text = re.sub(r"(?<![a-z])([a-z])\.(?=[a-z]\b)", r"\1", " ".join(_plain(value).split()))  # n.a.
     if UNKNOWN_AGENT.fullmatch(text):
-        return Agent.UNSAID
+        return Agent.UNKNOWN
     if NO_AGENT.fullmatch(text.strip(" .")) or NO_VOLUME.search(text) or any(map(NONE_BEHIND.fullmatch, _tokens(value))):
         return Agent.NONE
     verdict = named(value)
-    return Agent.GIVEN if verdict is Agent.UNSAID else Agent.UNSAID if verdict is Agent.UNCLEAR else verdict
+    return Agent.GIVEN if verdict is Agent.UNKNOWN else Agent.UNKNOWN if verdict is Agent.UNCLEAR else verdict
 
 
 def _plain(text: str) -> str:
@@ -224,7 +224,7 @@ def _apart(word: str) -> Sequence[str]:
 
 
 def _verdicts(tokens: list[str]) -> Iterator[Agent]:
-    """What each noun with the words that govern it, and each such word without a noun, says of the agent."""
+    """The evidence of each noun with the words that govern it, and of each such word without a noun."""
     at = 0
     while at < len(tokens):
         words, end = _governing(tokens, at)
@@ -234,10 +234,10 @@ def _verdicts(tokens: list[str]) -> Iterator[Agent]:
             if words[-1] == "con" and len(words) > 1 and not about_agent:  # "post con" is English
                 words, about_agent = words[:-1], True
             if about_agent:
-                with_no = {
-                    at for at, word in enumerate(words[1:]) if WITHOUT.fullmatch(word)
-                }  # "with no contrast" says one thing
-                kept = [word for place, word in enumerate(words) if place not in with_no]
+                followers = [*words[1:], ""]
+                kept = [
+                    w for w, behind in zip(words, followers, strict=True) if not WITHOUT.fullmatch(behind)
+                ]  # "with no contrast"
                 yield from (Agent.NONE if _denies(word) else Agent.GIVEN for word in kept)
             elif not _of_an_event(tokens, end, words[-1]) and "foss" not in (tokens[at - 1] if at else ""):
                 yield from _without_noun(words, head)
@@ -265,7 +265,7 @@ def _governing(tokens: Sequence[str], at: int) -> tuple[list[str], int]:
 
 
 def _without_noun(words: Sequence[str], head: str) -> Iterator[Agent]:
-    """What words say that govern no agent: "pre" and "post" mean it all the same, "without" where nothing else may be meant."""
+    """The evidence of words that govern no noun: "pre" and "post" mean the agent, "without" where nothing else may be meant."""
     lacks = [word for word in words if WITHOUT_BARE.fullmatch(word)]
     for word in words:
         if BEFORE_BARE.fullmatch(word):

@@ -1,7 +1,7 @@
-"""Layout: how one publisher names files and columns, written down, and the rules by which a cell becomes one of ours.
+"""Layout: how one publisher names files and columns, as data, and the rules by which a cell becomes one of ours.
 
-A rule takes the raw cell and its column's name. What no rule covers is missing, never guessed. The words of each rule are those
-that the named tables use, and their plain variants.
+A rule takes the raw cell and its column's name. A cell that no rule covers is missing, never guessed. The words of each rule are
+those of the named tables, and their plain variants.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Visit:
 
 @dataclass(frozen=True)
 class Reading:
-    """One cell of a source, and what becomes of it in the cohort table.
+    """One cell of a source, and its value in the cohort table.
 
-    `session` is empty where the source speaks of the patient and not of a visit; the reading is then of all their visits.
+    `session` is empty where the cell is about the patient and not a visit; the reading then applies to all their visits.
     """
 
     patient: str
@@ -63,13 +63,13 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class SourceContents:
-    """All that an importer found; visits and readings need not be of the same patients."""
+    """The contents of a source; visits and readings need not be of the same patients."""
 
     visits: tuple[Visit, ...]
     readings: tuple[Reading, ...]
     left_out: tuple[LeftOut, ...] = ()
-    notes: tuple[str, ...] = ()  # what the reader should know beside, a sentence each
-    strays: tuple[Visit, ...] = ()  # visits whose scans are not of the layout, as the plain layout reads them
+    notes: tuple[str, ...] = ()  # for the user, a sentence each
+    strays: tuple[Visit, ...] = ()  # visits in the plain layout beside this one
 
 
 TEXT_ENDING = ".txt"  # of a table, or of a README
@@ -105,23 +105,23 @@ class Row:
 
 def table_rows(path: Path) -> Iterator[Row]:
     """The rows of a table. Raises UsageError naming file and line."""
-    found = sheet.examine(path)
-    sheet.refuse(path, found.faults)
-    names = {key(name): name for name in reversed(found.header)}
+    content = sheet.examine(path)
+    sheet.refuse(path, content.faults)
+    names = {key(name): name for name in reversed(content.header)}
     dates: dict[int, frozenset[str]] = {}
-    for line, name in found.dates:
+    for line, name in content.dates:
         dates[line] = dates.get(line, frozenset()) | {key(name)}
-    for line, cells in found.rows:
+    for line, cells in content.rows:
         by_key = {key(name): cell for name, cell in reversed(cells.items())}
         yield Row(path, line, by_key, names, dates.get(line, frozenset()))
 
 
 def table_columns(path: Path) -> set[str]:
-    """The names of a table's columns without case and signs, of text from its beginning; none where it cannot be read."""
+    """The names of a table's columns without case and signs, from the beginning of a text file; none if it cannot be read."""
     with path.open("rb") as file:
         start = file.read(HEAD_BYTES)
     try:
-        names = sheet.columns(path) if start[:2] == b"PK" else sheet.names(start)  # of a workbook, which is a zip archive, all
+        names = sheet.columns(path) if start[:2] == b"PK" else sheet.names(start)  # a workbook is a zip archive, read whole
     except UsageError:
         return set()
     return {key(name) for name in names if name}
@@ -150,13 +150,13 @@ UNKNOWN = CellValue("", NO_RULE)
 
 
 def missing(raw: str) -> bool:
-    """Whether a cell says that nothing is known."""
+    """Whether a cell states that the value is missing."""
     return raw.strip().lower() in MISSING
 
 
 def words(to: Mapping[str, tuple[str, ...]], neither: tuple[str, ...] = ()) -> Rule:
-    """A rule that knows words in any case; those of `neither` are read, and mean that the value is not known."""
-    known = {word: value for value, its in to.items() for word in its}
+    """A rule for words in any case; those of `neither` are valid, and mean that the value is unknown."""
+    known = {word: value for value, synonyms in to.items() for word in synonyms}
 
     def rule(raw: str, column: str) -> CellValue:
         word = " ".join(raw.lower().split())
@@ -193,7 +193,7 @@ CENSORED = words({"0": YES, "1": NO})  # a flag of censoring, which is the inver
 
 
 def named_mutation(raw: str, column: str) -> CellValue:
-    """IDH as UCSF-PDGM has it: `wildtype`, or a mutation by its name in the long or the short form of amino acids."""
+    """IDH as in UCSF-PDGM: `wildtype`, or a mutation by its name in the long or the short form of amino acids."""
     if re.fullmatch(r"IDH[12] p\.[A-Z][a-z]{0,2}\d+[A-Z][a-z]{0,2}", raw):
         return CellValue("1", "a named IDH mutation is 1")
     return MUTATION(raw, column)
@@ -205,7 +205,7 @@ def text(raw: str, column: str) -> CellValue:
 
 
 def same_brats(raw: str, column: str) -> CellValue:
-    """A patient's id in BraTS 2021, whose two tasks number them alike, as the cohorts `brats2021` and `rsna_miccai` have it."""
+    """A patient's id in BraTS 2021, whose two tasks share numbers, in the form of the cohorts `brats2021` and `rsna_miccai`."""
     if missing(raw):
         return text(raw, column)
     digits = re.fullmatch(r"(?:BraTS2021_)?(\d{1,5})", raw)
@@ -225,64 +225,59 @@ def number(raw: str, column: str) -> CellValue:
 def age(raw: str, column: str) -> CellValue:
     """Years. 0 stands for a missing age, as in the five rows of TCGA's mutations whose other cells are `--`; -1, 999: none."""
     in_years = dicom_age(raw)
-    given = number(raw, column) if in_years is None else CellValue(f"{in_years:.4g}", "an age as DICOM writes it, in years")
-    if not given.value:
-        return given
-    if float(given.value) == 0:
+    years = number(raw, column) if in_years is None else CellValue(f"{in_years:.4g}", "an age as DICOM writes it, in years")
+    if not years.value:
+        return years
+    if float(years.value) == 0:
         return CellValue("", NO_AGE)
-    return replace(given, tolerance=0.0 if "." in given.value else 1.0) if 0 < float(given.value) <= OLDEST_YEARS else UNKNOWN
+    return replace(years, tolerance=0.0 if "." in years.value else 1.0) if 0 < float(years.value) <= OLDEST_YEARS else UNKNOWN
 
 
 def karnofsky(raw: str, column: str) -> CellValue:
     """Karnofsky's performance status, 0 to 100."""
-    given = number(raw, column)
-    return given if not given.value or 0 <= float(given.value) <= 100 else UNKNOWN
+    status = number(raw, column)
+    return status if not status.value or 0 <= float(status.value) <= 100 else UNKNOWN
 
 
 def days(unit: str = "") -> Rule:
-    """Days from a time in this unit, or in the one that its column's name has; a column without one has no rule."""
+    """Days from a time in this unit, or in that of the column's name; without a unit there is no rule."""
 
     def rule(raw: str, column: str) -> CellValue:
         if missing(raw):
             return text(raw, column)
-        named = UNIT.findall(column.replace("_", " "))
-        measure = named[-1].lower() if named else unit
-        if not measure or not NUMBER.fullmatch(raw) or float(raw) < 0:
+        in_name = UNIT.findall(column.replace("_", " "))
+        name = in_name[-1].lower() if in_name else unit
+        if not name or not NUMBER.fullmatch(raw) or float(raw) < 0:
             return UNKNOWN
-        if measure == "day":
+        if name == "day":
             return CellValue(_shortest(float(raw)), "days")
-        last_place = DAYS_IN[measure] / 10 ** len(raw.partition(".")[2])
-        return CellValue(
-            str(round(float(raw) * DAYS_IN[measure])), f"{measure}s of {DAYS_IN[measure]:.6g} days, rounded", last_place
-        )
+        last_place = DAYS_IN[name] / 10 ** len(raw.partition(".")[2])
+        return CellValue(str(round(float(raw) * DAYS_IN[name])), f"{name}s of {DAYS_IN[name]:.6g} days, rounded", last_place)
 
     return rule
 
 
 CUT_OFF = re.compile(r"(?i).*cut[-_ ]?off[^0-9]*(\d+(?:\.\d+)?)[^0-9]*")  # as in `MGMT (%), cut-off 8`
 SHARE = re.compile(r"([<>]?)\s*(\d+(?:\.\d+)?)\s*%?")
-
-
 BY_CUT_OFF = "by the cut-off in the column's name"
 
 
 def above_cut_off(raw: str, column: str) -> CellValue:
-    """An assay's number, such as a share of methylated DNA, against the cut-off that its column's name has; none has no rule.
+    """An assay's number, such as a share of methylated DNA, against the cut-off in its column's name; no cut-off, no rule.
 
-    `< 5` and `> 30` are below and above a detection limit, and say nothing where that lies on the other side of the cut-off.
+    `< 5` and `> 30` are below and above a detection limit, and are unknown where that lies on the other side of the cut-off.
     """
     if missing(raw):
         return text(raw, column)
-    named, found = CUT_OFF.fullmatch(column), SHARE.fullmatch(raw)
-    if not found:
+    limit, result = CUT_OFF.fullmatch(column), SHARE.fullmatch(raw)
+    if not result:
         return METHYLATION(raw, column)
-    if not named:
+    if not limit:
         return UNKNOWN
-    sign, share, cut = found[1], float(found[2]), float(named[1])
+    sign, share, cut = result[1], float(result[2]), float(limit[1])
     if (sign == "<" and share > cut) or (sign == ">" and share < cut):
         return UNKNOWN
-    high = share >= cut if sign != "<" else False
-    return CellValue(str(int(high)), f"{named[1]} and more is 1, {BY_CUT_OFF}")
+    return CellValue(str(int(sign != "<" and share >= cut)), f"{limit[1]} and more is 1, {BY_CUT_OFF}")
 
 
 ALIVE = re.compile(r"(?i)alive \((\d+) days later\)")  # BraTS 2020, survival_info.csv: alive when last seen, on that day
@@ -290,8 +285,8 @@ ALIVE = re.compile(r"(?i)alive \((\d+) days later\)")  # BraTS 2020, survival_in
 
 def days_or_alive(raw: str, column: str) -> CellValue:
     """`289` is 289 days; `ALIVE (361 days later)` is 361."""
-    if seen := ALIVE.fullmatch(raw):
-        return CellValue(seen[1], "ALIVE (n days later) is a censoring at n")
+    if alive := ALIVE.fullmatch(raw):
+        return CellValue(alive[1], "ALIVE (n days later) is a censoring at n")
     return days("day")(raw, column)
 
 
@@ -311,7 +306,7 @@ def _shortest(value: float) -> str:
 
 ENDING = re.compile(rf"(?i)({'|'.join(map(re.escape, (*source_file.FORMATS, '.nii.gz', '.nii')))})$")
 DICOM = (".dcm", ".ima")
-OPEN_IN_EXCEL = "~$"  # how the file begins by which Excel notes that a workbook is open
+OPEN_IN_EXCEL = "~$"  # prefix of the file that Excel writes beside an open workbook
 UNDECIDED = "t1 or t1ce"  # what `Layout.sequence` returns where a name contradicts itself
 ANY_ID = re.compile(r"(?P<patient>.+)")
 BRATS = {  # the words for sequences of the BraTS challenges, until 2021 and since 2023, and of most collections
@@ -322,7 +317,7 @@ BRATS = {  # the words for sequences of the BraTS challenges, until 2021 and sin
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the cohort table and where it comes from."""
+    """A column of the cohort table and its source."""
 
     name: str
     sources: tuple[str, ...]  # columns of the source; the first that is filled counts
@@ -330,12 +325,12 @@ class Column:
     session: str | None = None  # the visit that a time counts from, where rows are of patients
     since: Callable[[Row, str], str] | None = None  # days from where a time counts to the visit, to be subtracted; "" is unknown
     like: re.Pattern[str] | None = None  # names of further columns of the source, as they are spelled
-    unless: Callable[[Row], str] | None = None  # why the cell of a row says nothing, "" where it does
+    unless: Callable[[Row], str] | None = None  # why the cell of a row is not used, "" where it is
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the source; it is known by having an id and all columns of `marks`."""
+    """A table of the source; it is recognised by an id and all columns of `marks`."""
 
     id: tuple[str, ...]
     marks: tuple[str, ...]
@@ -351,7 +346,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a publisher's folder looks like. `scans` matches paths within it: groups patient, session, sequence.
+    """A publisher's folder. `scans` matches paths within it: groups patient, session, sequence.
 
     The words of `sequences` are without case and signs.
     """
@@ -361,11 +356,11 @@ class Layout:
     scans: re.Pattern[str] | None = None
     sequences: Mapping[str, str] = field(default_factory=lambda: BRATS)  # t1, t1ce, …, or a mask, by their word
     sequence: Callable[[Mapping[str, str]], str] | None = None  # instead, from the groups of `scans`; "" is not read
-    read_sequences: Callable[[Path], Mapping[str, str]] | None = None  # likewise, where a file of the folder says it
+    read_sequences: Callable[[Path], Mapping[str, str]] | None = None  # the same, from a file of the folder
     tables: tuple[Table, ...] = ()
     called: Callable[[str, str], tuple[str, str]] = lambda patient, session: (patient, session)  # as ids and visits are written
-    owns_tables: bool = True  # not where its table is another layout's, and read where it lies beside its scans
-    collection: bool = True  # whether it is one collection, whose cohort table carries its name, or a way to lay files out
+    owns_tables: bool = True  # False where its table is another layout's, and is read only beside its scans
+    collection: bool = True  # whether it is one collection, which names the cohort table, or a general arrangement of files
     distinctive: re.Pattern[str] | None = None  # names of scans that no other layout has, where `scans` fits those of many
     bad: Mapping[str, str] = field(default_factory=dict)  # patients who are left out, and why
 
@@ -381,7 +376,7 @@ def as_nifti_name(path: Path) -> Path:
 
 
 class Files(NamedTuple):
-    """What lies in a folder, in the order of names."""
+    """The files in a folder, in the order of names."""
 
     scans: list[Path]  # NIfTI
     tables: list[Path]
@@ -389,14 +384,21 @@ class Files(NamedTuple):
 
 
 def files_below(source: Path) -> Files:
-    """The scans and the tables in a folder; hidden folders are not entered. Of a file, itself as a table."""
+    """The scans and the tables in a folder; hidden folders are not entered. A file is a table by itself."""
+
+    def fail(error: OSError) -> None:
+        raise error  # a folder without permission to read is not empty
+
+    def leads_back(folder: Path) -> bool:
+        return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())  # would be entered for ever
+
     if not source.is_dir():
         if wrong := source_file.fault(source):
             raise UsageError(f"{source_file.shown(source)}: {wrong}")
         return Files([], [source], [])
     files = Files([], [], [])
-    for home, folders, names in os.walk(source, onerror=_raise, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and not _leads_back(Path(home, name)))
+    for home, folders, names in os.walk(source, onerror=fail, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith(".") and not leads_back(Path(home, name)))
         for name in sorted(name for name in names if not name.startswith((".", OPEN_IN_EXCEL))):
             path = Path(home, name)
             if name.lower().endswith(source_file.NIFTI):
@@ -408,19 +410,10 @@ def files_below(source: Path) -> Files:
     return files
 
 
-def _leads_back(folder: Path) -> bool:
-    """Whether a folder is a link to one that holds it, which would be entered for ever."""
-    return folder.is_symlink() and folder.parent.resolve().is_relative_to(folder.resolve())
-
-
-def _raise(error: OSError) -> None:
-    raise error  # a folder without the right to read it is no empty one
-
-
 def place_in_source(path: Path, source: Path) -> str:
-    """Where a scan lies in a source, with its ending in small letters.
+    """The path of a scan within a source, with its ending in lower case.
 
-    A file in a folder that is named like a file, x_flair.nii/x_flair.nii, as unpackers make them, lies where the folder does.
+    A folder that is named like a file, x_flair.nii/x_flair.nii, as unpackers make them, counts as the file.
     """
     scan = path.parent if path.parent != source and path.parent.name.lower().endswith(source_file.NIFTI) else path
     return re.sub(ENDING, lambda ending: ending[0].lower(), scan.relative_to(source).as_posix())

@@ -17,6 +17,9 @@ from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
 from mri_vit.metrics.intervals import CONFIDENCE, interval
 
+# (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
+WILSON_BELOW, NORMAL_FROM = 10, 20
+
 
 def auc(truth: Flags, score: Numbers) -> float:
     """Area under the ROC curve.
@@ -185,10 +188,6 @@ def mean_and_sample_variance(values: Float[np.ndarray, " n"]) -> tuple[float, fl
     mean = float(defined.mean()) if len(defined) else math.nan
     variance = float(defined.var(ddof=1)) if len(defined) > 1 else math.nan
     return mean, variance
-
-
-# (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
-WILSON_BELOW, NORMAL_FROM = 10, 20
 
 
 def delong_components(truth: Flags, score: Numbers) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:

@@ -1,4 +1,4 @@
-"""Networks, Vision Transformers or a comparator's, as a predictor: fitted on one fold's patients, asked once for others."""
+"""Networks, Vision Transformers or a comparator's, as a predictor: fitted to one fold's patients, predicts others once."""
 
 from __future__ import annotations
 
@@ -71,23 +71,20 @@ class Neural:
             study = pretrained(study, [*train, *tune], self.folder / PRETRAINED, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
         with naming_lack(self.folder, lambda: state_bytes(study), less_memory(study)):
-            self._networks = [self._one(number, labelled or train, tune, study) for number in range(study.train.seeds)]
-        write_bytes(json.dumps(self._cost(tune[0]), indent=1).encode(), self.folder / files.COST)
+            self._networks = [self._trained(number, labelled or train, tune, study) for number in range(study.train.seeds)]
+        costs = [self._cost(number, net, tune[0]) for number, net in enumerate(self.networks)]
+        together = {figure: sum(cost[figure] for cost in costs) for figure in costs[0]}
+        write_bytes(json.dumps(together, indent=1).encode(), self.folder / files.COST)
 
-    def _one(self, number: int, train: Sequence[Patient], tune: Sequence[Patient], study: Study) -> Network:
-        """The network of a seed, counted from 0: trained, unless that was done before the run was stopped."""
+    def _trained(self, number: int, train: Sequence[Patient], tune: Sequence[Patient], study: Study) -> Network:
+        """The network of a seed, counted from 0; loaded where it was trained before the run was stopped."""
         folder = files.seed_folder(self.folder, number)
         if (folder / files.WEIGHTS).exists():
             return _loaded(folder, self.encode)
         return fit(train, tune, study, folder, network_seed(self.seed, number), self.report, self.encode)
 
-    def _cost(self, patient: Patient) -> dict[str, int | float]:
-        """Parameters, operations and seconds for one patient's prediction, and seconds of training, of all networks together."""
-        each = [self._cost_of(number, net, patient) for number, net in enumerate(self.networks)]
-        return {figure: sum(cost[figure] for cost in each) for figure in each[0]}
-
     @torch.no_grad()
-    def _cost_of(self, number: int, net: Network, patient: Patient) -> dict[str, int | float]:
+    def _cost(self, number: int, net: Network, patient: Patient) -> dict[str, int | float]:
         """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
         device = next(net.parameters()).device
         batch = [
@@ -154,8 +151,8 @@ def mean_tables(each: Sequence[Tables]) -> Tables:
     """
     score, survival = each[0]
     return (
-        score.assign(score=np.mean([one.score for one, _ in each], axis=0)),
-        survival.assign(survival=np.mean([one.survival for _, one in each], axis=0)),
+        score.assign(score=np.mean([scores.score for scores, _ in each], axis=0)),
+        survival.assign(survival=np.mean([alive.survival for _, alive in each], axis=0)),
     )
 
 

@@ -43,30 +43,34 @@ def slices_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
 
     A patient's features are computed once, and kept in the folder of the prepared patients under the SHA-256 of the file.
 
-    Raises
-    ------
-    UsageError
-        The file is not there, or holds no plain 2D Vision Transformer.
-    IntegrityError
-        It is damaged, or the tokens of the patient who is named are.
+    Raises UsageError where the file is missing or holds no plain 2D Vision Transformer, IntegrityError where it, or the tokens of
+    the patient who is named, are damaged.
     """
     path = study.controls.slices
     assert path
     torch.set_num_threads(study.train.threads)
     encoder: Encoder | None = None
-    known, rows = integrity.sha256(_there(path)), []
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; controls.slices names a 2D Vision Transformer's weights")
+    known, rows = integrity.sha256(path), []
     for patient in patients:
         kept = study.prepared / files.SLICES / known / f"{patient.id}.safetensors"
         try:
-            of_tokens = integrity.sha256(_prepared(token_file(study, patient)))
-            found = _kept(kept, of_tokens)
-            if found is None:
+            file = token_file(study, patient)
+            if not file.is_file():
+                raise IntegrityError(f"{file}: no such file; {tokens.AGAIN}")
+            of_tokens = integrity.sha256(file)
+            vectors = _kept(kept, of_tokens)
+            if vectors is None:
                 encoder = encoder or encoder_2d(read_2d(path))
-                found = features(encoder, tokens.load(token_file(study, patient), study.channels))
-                _keep(found, kept, of_tokens)
+                vectors = features(encoder, tokens.load(file, study.channels))
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(kept) as beside:
+                    safetensors.numpy.save_file({"features": vectors}, beside, {"schema": SCHEMA, "tokens": of_tokens})
+                    sort_header(beside)
         except IntegrityError as error:
             raise IntegrityError(f"patient {patient.id}: no features of slices by {path.name}: {error}") from None
-        rows.append(found.ravel())
+        rows.append(vectors.ravel())
     columns = [f"{channel}_{number}" for channel in study.channels for number in range(len(rows[0]) // len(study.channels))]
     return pd.DataFrame(np.stack(rows), pd.Index([p.id for p in patients]), pd.Index(columns), dtype=float)
 
@@ -90,8 +94,8 @@ def encoder_2d(weights: Weights2D) -> Encoder:
     heads = weights.heads or published.get((dim, weights.depth)) or dim // HEAD
     if not heads or dim % heads:
         raise UsageError(
-            f"{weights.path}: a width of {dim} is no published one, and the file does not say its heads of attention; expected a"
-            " file of S, B, L or H, or one of the JAX code, which says them"
+            f"{weights.path}: a width of {dim} is no published one, and the file does not state its attention heads; expected a"
+            " file of S, B, L or H, or one of the JAX code, which states them"
         )
     with torch.device("meta"):
         encoder = Encoder(3 * edge**2, places, dim, weights.depth, heads, mlp)
@@ -106,12 +110,12 @@ def features(encoder: Encoder, stored: tokens.Tokens) -> Float[np.ndarray, "c d"
     """Each sequence's normalised CLS token, the mean over the axial slices that hold brain; NaN of one that was not acquired."""
     volume = torch.from_numpy(tokens.to_volume(stored).astype(np.float32))
     held = (volume != 0).any(dim=0).any(dim=0).any(dim=0)  # of the brain is what is not 0 in any sequence
-    found = np.full((len(volume), encoder.dim), np.nan)
+    means = np.full((len(volume), encoder.dim), np.nan)
     for index, sequence in enumerate(volume):
         if sequence.any() and held.any():
             each = [_of_images(encoder, some) for some in as_seen(sequence[..., held]).split(TOGETHER)]
-            found[index] = torch.cat(each).double().mean(dim=0).cpu().numpy()
-    return found
+            means[index] = torch.cat(each).double().mean(dim=0).cpu().numpy()
+    return means
 
 
 def as_seen(slices: Float[Tensor, "x y s"]) -> Float[Tensor, "s row column"]:
@@ -130,18 +134,6 @@ def _of_images(encoder: Encoder, grey: Float[Tensor, "s row column"]) -> Float[T
     return encoder(patches, torch.arange(places, device=device).expand(len(patches), -1))
 
 
-def _there(path: Path) -> Path:
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file; controls.slices names a 2D Vision Transformer's weights")
-    return path
-
-
-def _prepared(path: Path) -> Path:
-    if not path.is_file():
-        raise IntegrityError(f"{path}: no such file; {tokens.AGAIN}")
-    return path
-
-
 def _kept(path: Path, of_tokens: str) -> Float[np.ndarray, "c d"] | None:
     """Features that were computed of the same tokens; None where there are none, or they are damaged."""
     if not path.is_file():
@@ -153,10 +145,3 @@ def _kept(path: Path, of_tokens: str) -> Float[np.ndarray, "c d"] | None:
             return file.get_tensor("features") if same else None
     except (safetensors.SafetensorError, OSError):
         return None
-
-
-def _keep(found: Float[np.ndarray, "c d"], path: Path, of_tokens: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as beside:
-        safetensors.numpy.save_file({"features": found}, beside, {"schema": SCHEMA, "tokens": of_tokens})
-        sort_header(beside)

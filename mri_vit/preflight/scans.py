@@ -104,8 +104,7 @@ def off_grid(mask: FileInfo, scan: FileInfo, name: str) -> str:
     if mask.shape == scan.shape and np.array_equal(mask.affine, scan.affine):
         return ""
     (shape, affine), (other_shape, other) = _as_ras(mask), _as_ras(scan)
-    corners = np.array(np.meshgrid(*[(0, n - 1) for n in other_shape], [1], indexing="ij"), float).reshape(4, -1)
-    apart_mm = float(np.linalg.norm(((affine - other) @ corners)[:3], axis=0).max())
+    apart_mm = float(nifti.corners_apart_mm(affine, other, other_shape).max())
     if shape == other_shape and apart_mm <= nifti.FRAMES_TOLERANCE_MM:
         return ""
     return f"is on another grid than the {title(name)}: shape {shape} against {other_shape}, corners {apart_mm:.1f} mm apart"

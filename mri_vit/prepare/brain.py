@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Shaped
 from scipy import ndimage
 
-from mri_vit.data.nifti import FRAMES_TOLERANCE_MM
+from mri_vit.data.nifti import FRAMES_TOLERANCE_MM, corners_apart_mm
 from mri_vit.data.volume import Volume, bounding_box, canonical, read_mask, write
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.settings.recipe import title
@@ -260,8 +260,7 @@ def run_command(command: tuple[str, ...], source: Path, target: Path, what: str)
 def on_grid_of(reference: Volume, name: str, path: Path, what: str) -> Volume:
     """Read a mask of a `what` that must lie on the grid of the reference, whose `name` is for messages."""
     found = canonical(read_mask(path))
-    corners = np.array(np.meshgrid(*[(0, n - 1) for n in reference.shape], [1], indexing="ij"), float).reshape(4, -1)
-    apart_mm = float(np.linalg.norm(((found.affine - reference.affine) @ corners)[:3], axis=0).max())
+    apart_mm = float(corners_apart_mm(found.affine, reference.affine, reference.shape).max())
     if found.shape != reference.shape or apart_mm > FRAMES_TOLERANCE_MM:
         raise UnusablePatient(
             f"{what} mask is on another grid than the {name}: shape {found.shape} against {reference.shape} (axes laid as RAS+), "

@@ -1,4 +1,4 @@
-"""Quality check: prepared patients go in; findings, and the patients whom they exclude, come out.
+"""Quality check: prepared patients go in; findings, and the patients that they exclude, come out.
 
 A figure outside the study's limits is a finding, and so is a scan unlike those of the other patients. A reviewer's table of
 patients to keep or to drop overrides the limits. Letters: n patients, m means of a patient's scans.
@@ -22,7 +22,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import agreement
 from mri_vit.prepare.bias import MAD_TO_SD
-from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
+from mri_vit.prepare.patient import Excluded, excluded_table, prepare_cohort, without_excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
@@ -171,7 +171,7 @@ def nearest(means: Float[np.ndarray, "n m"]) -> list[tuple[int, int]]:
     """Pairs of patients of whom one is the other's nearest, and near; NaN is not known.
 
     `means` are a patient's scans at each position of the grid, compared once the cohort's median is taken away: all brains have
-    much in common, which says nothing.
+    much in common, which is no evidence.
     """
     if len(means) < LEAST_PAIRED:
         return []
@@ -307,6 +307,21 @@ def outcome(finding: Finding, decisions: Mapping[str, Decision], study: Study) -
     return EXCLUDED if finding.reason in study.qc.exclude else FLAGGED
 
 
+def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare and check every patient; one who cannot be prepared, or exceeds a limit, goes to `excluded.csv` with the reason."""
+    checked = prepare_and_check(study, patients, folder, console)
+    if any(checked.findings.values()):
+        say(console, "`mri-vit qc` writes a page with the findings")
+    return checked.excluded
+
+
+def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> CheckedCohort:
+    """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
+    decisions = decisions_of(study, {patient.id for patient in patients}, lambda line: say(console, line, WARNING))
+    unprepared = prepare_cohort(study, patients, folder, console)
+    return check_cohort(study, patients, unprepared, decisions, folder, console)
+
+
 def check_cohort(
     study: Study,
     patients: Sequence[Patient],
@@ -315,7 +330,7 @@ def check_cohort(
     folder: Path,
     console: Console,
 ) -> CheckedCohort:
-    """Compare every prepared patient with the study's limits; write qc.csv, and excluded.csv with those whom they exclude.
+    """Compare every prepared patient with the study's limits; write qc.csv, and excluded.csv with those that they exclude.
 
     `unprepared` are the patients who could not be prepared, `decisions` those of `decisions_of`. Raises UsageError, and
     writes nothing, where the run has folds already and others would be excluded now; IntegrityError for a damaged record.

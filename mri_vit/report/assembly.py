@@ -13,13 +13,10 @@ from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
 from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites, survival
-from mri_vit.report.numbers.added_value import AddedValueFigures
-from mri_vit.report.numbers.characteristics import SubgroupFigures
-from mri_vit.report.numbers.judged import THRESHOLDS, Caveats, chances_alive
+from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
-from mri_vit.report.numbers.patients import FEWEST_PAIRS, Worst
-from mri_vit.report.numbers.sites import ProbeFigures
-from mri_vit.report.reading.run import OWN, Map, Run
+from mri_vit.report.numbers.patients import FEWEST_PAIRS
+from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
     BinaryEndpoint,
@@ -32,18 +29,9 @@ from mri_vit.report.schema.endpoints import (
     SurvivalResult,
     SurvivalSubgroup,
 )
-from mri_vit.report.schema.metrics import (
-    SCHEMA,
-    CalibrationDrift,
-    Metrics,
-    NewHospital,
-    Nothing,
-    Planted,
-    Probe,
-    Settings,
-    SiteProbe,
-)
-from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.measured import AddedValueFigures, Caveats, EndpointKind, ProbeFigures, SubgroupFigures, Worst
+from mri_vit.report.schema.metrics import SCHEMA, CalibrationDrift, Metrics, NewHospital, Planted, Probe, Settings, SiteProbe
+from mri_vit.report.schema.parts import OWN, Kind, Nothing
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
     EndpointMaps,
@@ -237,7 +225,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     )
 
 
-def _subgroup(group: SubgroupFigures, kind: characteristics.Kind) -> dict[str, Any]:
+def _subgroup(group: SubgroupFigures, kind: EndpointKind) -> dict[str, Any]:
     fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
     return fields | {"warning": caveats.too_small(group, kind)}
 
@@ -270,7 +258,7 @@ def _failures(worst: Worst, verdict: Kind) -> Failures:
 
 
 def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, Planted]:
-    """What was planted beside what the study's own model was judged to have found; a coin that looks worse than one is a coin."""
+    """The expected verdicts beside those on the study's own model; “worse than chance” counts as chance."""
     found = {}
     for name, kind in expected.items():
         result = endpoints[name].models.get(OWN)

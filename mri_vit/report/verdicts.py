@@ -12,12 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from mri_vit.crossval.loop import leak_level
-from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.judged import Caveats
-from mri_vit.report.numbers.sites import ProbeFigures
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers, Result
-from mri_vit.report.schema.parts import Comparison, Kind, Mean
+from mri_vit.report.schema.measured import ALPHA, Caveats, ProbeFigures
+from mri_vit.report.schema.parts import OWN, Comparison, Kind, Mean
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigures, MapKind, MapVerdict
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
 from mri_vit.settings.sections import AnyMethod
@@ -195,7 +192,7 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
 def comparator_sides(models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
-    A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
+    A model that learned labels it should not know would win by that; where labels may leak, no model wins.
     """
     tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
     if not tests:

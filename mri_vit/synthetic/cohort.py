@@ -43,25 +43,25 @@ different grids, spacings and axis orders. **No real person is in it.** What is 
 | `pten` | **none**: a coin | chance; a model that finds it is wrong |
 | `os_days`, `os_event` | Weibull time, shorter with a larger tumour and with age; {censored:.0%} censored | better than chance |
 
-MGMT can also be told by 36 statistics of brightness (the control `intensity`) and survival by the tumour's volume (the control
-`volume`), so nobody should praise a network for these. The template's halves are mirror images, so that nothing but the place
-tells `tertp`: it is for a network to find, one that is not trained on flipped patients (`train.flip_lr = false`). Where a network
-makes next to no mistake there, the report warns that this is too good to be believed unchecked, as it would of a real label.
-Oedema reaches 1.3 or 1.9 tumour radii, which tells nothing; site and sex tell nothing.
-{missing:.0%} of each label are missing at random{nobody}. T2 was "taken" after a small movement of the head that its header
-does not know. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce
-scan's space. No network sees it: the control volume-only reads its volume, and maps are judged by it.
+MGMT can also be predicted from 36 statistics of brightness (the control `intensity`) and survival from the tumour's volume (the
+control `volume`), so these are no merit of a network. The template's halves are mirror images, so that only the position
+determines `tertp`: it is for a network to find, one that is not trained on flipped patients (`train.flip_lr = false`). Where a
+network makes almost no mistake there, the report warns that this is too good to be believed unchecked, as for a real label.
+Oedema reaches 1.3 or 1.9 tumour radii; this, site and sex are unrelated to the labels.
+{missing:.0%} of each label are missing at random{unlabelled}. T2 was "taken" after a small movement of the head that is not in
+its header. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce
+scan's space. No network sees it: the control `volume` reads its volume, and maps are judged by it.
 """
 
 
 def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: int = 0) -> Path:
     """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
 
-    Of the `patients` the last `unlabelled` have no label at all. A folder that already holds the same cohort is left as it is.
+    Of the `patients` the last `unlabelled` have no label at all. A folder that already holds the same cohort is not changed.
     """
     readme = README.format(
         patients=patients, seed=seed, recipe=RECIPE, censored=CENSORED, missing=MISSING,
-        nobody=f", and the last {unlabelled} patients have none" if unlabelled else "",
+        unlabelled=f", and the last {unlabelled} patients have none" if unlabelled else "",
     )  # fmt: skip
     cases = draw_cases(patients, np.random.default_rng(seed))
     labelled = patients - unlabelled
@@ -72,7 +72,7 @@ def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: i
 def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan[P], workers: int = WORKERS) -> Path:
     """Write the scans that `scan` takes of `cases`, their table and a README, `workers` at a time, and return the table's path.
 
-    A folder that already holds the same cohort is left as it is. Raises UsageError for one with a table of somebody else's.
+    A folder that already holds the same cohort is not changed. Raises UsageError for one with another table.
     """
     table, old = folder / "cohort.csv", folder / "README.md"
     if table.exists() and not (old.exists() and old.read_text().startswith(README.partition("\n")[0])):

@@ -1,7 +1,7 @@
 """A digital phantom: a synthetic head, its tissue and its tumour at any point, and the four scans that are taken of it.
 
 Everything about a head is a function of a point in its T1ce's world (RAS+ mm): tissue from the MNI152 maps behind a smooth
-deformation, tumour from the distance to its centre. A scan asks that function at its own voxels, so scans may lie on
+deformation, tumour from the distance to its centre. A scan evaluates that function at its own voxels, so scans may lie on
 any grid. Letters: n points.
 """
 
@@ -34,7 +34,7 @@ DENT = 0.12  # of a tumour's radius
 
 @dataclass(frozen=True)
 class Person:
-    """What a synthetic patient's row of the table says beside the files."""
+    """A synthetic patient's row of the table, without the files."""
 
     id: str
     age: int
@@ -45,7 +45,7 @@ class Person:
 
 @dataclass(frozen=True)
 class Case(Person):
-    """One synthetic patient: where and how large the tumour is, and what it looks like."""
+    """One synthetic patient: position, size and look of the tumour."""
 
     centre_mm: tuple[float, float, float]
     radius_mm: float
@@ -180,7 +180,7 @@ def scan(case: Case, rng: np.random.Generator) -> tuple[dict[str, Volume], Volum
 
 
 def pose(rng: np.random.Generator) -> Float[np.ndarray, "4 4"]:
-    """Nobody lies straight: some degrees, some mm."""
+    """The pose of a head: some degrees, some mm off straight."""
     return rigid(rng.normal(0, 4, 3), rng.normal(0, 5, 3))
 
 

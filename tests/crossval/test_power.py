@@ -10,6 +10,7 @@ from mri_vit.crossval import folds
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import within_fold
 from mri_vit.report.numbers import chance
+from mri_vit.report.schema import measured
 from mri_vit.settings.schema import Endpoint
 
 MARKER = Endpoint(name="mgmt", kind="binary")
@@ -56,7 +57,7 @@ def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoin
     for noise in np.geomspace(0.01, 10, 60):
         score = truth / truth.std() + random.normal(scale=noise, size=len(truth))
         value, p = judged(endpoint, patients, split, score)
-        assert (p <= chance.ALPHA) == (value >= limit), (value, p, limit)
+        assert (p <= measured.ALPHA) == (value >= limit), (value, p, limit)
         sides.add(value >= limit)
     assert sides == {True, False}
 

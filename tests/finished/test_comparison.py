@@ -18,7 +18,7 @@ from mri_vit.metrics.discrimination import delong_paired
 from mri_vit.metrics.within_fold import within_fold_auc
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.judged import flags, floats, known_rows
-from mri_vit.report.schema.metrics import Design
+from mri_vit.report.schema.parts import Design
 from mri_vit.settings.schema import Endpoint
 
 pytestmark = pytest.mark.long(23)

@@ -109,7 +109,7 @@ NAMES = {
         "T1 previo y tras contraste", "T1 voor en na contrast", "T1 bez i z kontrastem", "T1 uden og med kontrast", "T1 造影前後",
         "T1 до и после контраста",
     ),
-    Agent.UNSAID: (
+    Agent.UNKNOWN: (
         "N/D", "ORAL", "not specified", "not known",
         "t1_mprage_sag_p2_iso", "Sag T1 FLAIR", "3D BRAVO", "t1_mprage_pat2", "T1 postop", "AxT1 post op", "*tfl3d1_16ns",
         "SAG T1 POST FOSSA", "T1 AX PRE OP STEALTH", "T1 posterior fossa", "T1 POST-RT", "T1 post chemo", "T1 post biopsy",
@@ -152,7 +152,7 @@ FIELDS = {
         "Gadovist 1,0 mmol/ml", "Gadavist 1.0 ML",
         "10.0 ml Dotarem 0.5mmol", "Gadoteric acid", "Gd", "Y", "Yes", "CONTRAST", "IV", "조영제", "coded", "10 ml",
     ),
-    Agent.UNSAID: ("", " ", "?", "unknown", "UNBEKANNT", "X", "."),
+    Agent.UNKNOWN: ("", " ", "?", "unknown", "UNBEKANNT", "X", "."),
 }
 # fmt: on
 
@@ -246,7 +246,7 @@ def test_before_and_after_anything_else_says_nothing_of_an_agent(event: str) -> 
     names = [
         f"AX T1 {word}{sign}{event}" for word in ("pre", "post", "vor", "nach", "avant", "after") for sign in (" ", "-", "_")
     ]
-    assert [name for name in names if contrast_agent.named(name) is not Agent.UNSAID] == []
+    assert [name for name in names if contrast_agent.named(name) is not Agent.UNKNOWN] == []
 
 
 def test_names_of_scans_that_every_table_may_have_agree_with_the_words() -> None:

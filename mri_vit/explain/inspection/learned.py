@@ -137,8 +137,8 @@ def measure_features(subject: Subject) -> Features:
     features = []
 
     def add(name: str, label: str, readouts: Sequence[tuple[Network, Readout]], control_is: str) -> None:
-        pair = [optimised(net, readout, represented_by[net], frame, study) for net, readout in readouts]
-        features.append(Feature(name, label, *pair, control_is, cosine(*(one.volume for one in pair))))
+        best, control = (optimised(net, readout, represented_by[net], frame, study) for net, readout in readouts)
+        features.append(Feature(name, label, best, control, control_is, cosine(best.volume, control.volume)))
 
     for head in after.heads:
         readouts = [(net, lambda x, net=net, name=head.endpoint.name: evidences(net, x)[name]) for net in (after, permuted)]

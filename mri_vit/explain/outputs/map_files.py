@@ -96,9 +96,11 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
     mask, published = file_name(patient, "brain", "", GRID, "mask.nii.gz"), None
     written: list[dict[str, str]] = [{} for _ in results]  # file by space, map by map
     peaks: list[dict[str, Any]] = []
+    edge = study.grid.edge
+    of_grid = Frame((edge, edge, edge), np.array(study.grid.affine), np.eye(4))
     with complete(folder, refuse_foreign) as beside:
-        write(Volume(brain.astype(np.uint8), np.array(study.grid.affine)), beside / mask)
-        for name, frame in (frames_of_patient(patient, scan, study) | {GRID: frame_of_grid(study.grid)}).items():
+        write(Volume(brain.astype(np.uint8), of_grid.affine), beside / mask)
+        for name, frame in (frames_of_patient(patient, scan, study) | {GRID: of_grid}).items():
             # One space after the other: at full size each takes hundreds of megabytes.
             where = space(frame.shape, frame.affine, frame.to_grid, brain, maps.input.at, study.grid)
             heats = [on_scan(result.value, where, DECIMALS) for result in results]
@@ -246,11 +248,6 @@ def frames_of_patient(patient: Patient, reference: Volume, study: Study) -> dict
             shape, affine = scan.shape, scan.affine
         frames[name] = Frame(shape, affine, np.array(to_grid[name]))
     return frames
-
-
-def frame_of_grid(grid: Grid) -> Frame:
-    """The prepared grid's own."""
-    return Frame((grid.edge, grid.edge, grid.edge), np.array(grid.affine), np.eye(4))
 
 
 def scans_read(patient: Patient, study: Study) -> list[Path]:

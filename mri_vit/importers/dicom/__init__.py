@@ -1,4 +1,4 @@
-"""DICOM: files as a scanner or an archive exports them in; scans without personal data, and what was left out, out."""
+"""DICOM: files as a scanner or an archive exports them go in; scans without personal data, and reasons for the rest, come out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from mri_vit.errors import UsageError
 
 
 def reader() -> ModuleType:
-    """The module `importer`, whose tools are an extra: whoever imports no DICOM need not have them."""
+    """The module `importer`, whose dependencies are an extra that only the import of DICOM needs."""
     try:
         from mri_vit.importers.dicom import importer
     except ModuleNotFoundError as error:

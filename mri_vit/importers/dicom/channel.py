@@ -1,10 +1,10 @@
-"""Channel: series of one visit go in; which channel each is, which one is taken, and why, come out.
+"""Channel: series of one visit go in; the channel of each, the one that is taken, and why, come out.
 
-Rules are asked in the order in which they stand, words before times. No rule guesses: a series that none covers is listed as
-unrecognised. Reasons are our own words and numbers, and quote no text of a header. Where neither names nor fields tell T1 from
-T1ce, voxels may: an agent brightens small places deep in the head out of proportion, and none the other way. Sequences and coils
-differ, so that neither brightness nor its spread says it: the brightest 0.5 % of the head (fat) stand out more in the T1 than in
-the T1ce of a real patient.
+Rules apply in the order in which they stand, words before times. No rule guesses: a series that none covers is listed as
+unrecognised. Reasons are our own words and numbers, and quote no text of a header. Where neither names nor fields separate T1
+from T1ce, voxels may: an agent brightens small regions deep in the head, and none the other way. Sequences and coils differ, so
+that neither brightness nor its spread is evidence: the brightest 0.5 % of the head (fat) stand out more in the T1 than in the
+T1ce of a real patient.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STAR_WORD = re.compile(r"t2 ?\*|t2 ?star|\bt2w? (?:ax|tra|sag|cor)? ?(?:gre|ffe|
 DENSITY_WORD = re.compile(r"\bpd(?!\w)|\bpdt2|proton ?density")
 FAT_WORD = re.compile(r"\bfs\b|fat ?s|fatsat|\bspair|\bspir\b|dixon|\bideal\b|\bwater\b|\bwe\b")  # of suppressed fat
 
-# What is none of the channels, by a word, in words.
+# Series of other kinds than the channels, and the words by which they are known.
 OTHER_WORDS = {
     "a localizer": re.compile(r"localizer|localiser|\bscout|survey|\bloc\b|3 ?plane"),
     "a calibration": re.compile(r"calibration|\bcal\b|asset|shim|field ?map|\bref(?:erence)? scan"),
@@ -60,16 +60,9 @@ OTHER_WORDS = {
 }
 OTHER_TYPES = {
     "LOCALIZER": "a localizer",
-    "PROJECTION IMAGE": "a projection or subtraction",
-    "SUBTRACTION": "a projection or subtraction",
-    "MNIP": "a projection or subtraction",
-    "P": "an image of phase",
-    "PHASE": "an image of phase",
-    "PHASE MAP": "an image of phase",
-    "R": "a real or imaginary part",
-    "I": "a real or imaginary part",
-    "REAL": "a real or imaginary part",
-    "IMAGINARY": "a real or imaginary part",
+    **dict.fromkeys(("PROJECTION IMAGE", "SUBTRACTION", "MNIP"), "a projection or subtraction"),
+    **dict.fromkeys(("P", "PHASE", "PHASE MAP"), "an image of phase"),
+    **dict.fromkeys(("R", "I", "REAL", "IMAGINARY"), "a real or imaginary part"),
 }
 EXTRA_WORDS = {
     "adc": re.compile(r"\badc\b|apparent diff"),
@@ -78,32 +71,27 @@ EXTRA_WORDS = {
 }
 CODED = {"T1": "t1", "T2": "t2", "FLUID_ATTENUATED": "flair"}  # AcquisitionContrast, DICOM PS3.3 C.8.13.3.1.4
 CODED_OTHER = {
-    "DIFFUSION": "diffusion",
-    "PERFUSION": "perfusion",
-    "PROTON_DENSITY": "proton density",
-    "T2_STAR": "T2*-weighted",
-    "FLOW_ENCODED": "angiography",
-    "STIR": "a STIR",
-    "TAGGING": "a tagged image",
+    **{"DIFFUSION": "diffusion", "PERFUSION": "perfusion", "PROTON_DENSITY": "proton density", "T2_STAR": "T2*-weighted"},
+    **{"FLOW_ENCODED": "angiography", "STIR": "a STIR", "TAGGING": "a tagged image"},
 }
 
 
 class AgentBy(Enum):
-    """How T1 and T1ce are told apart."""
+    """The evidence that separates T1 from T1ce."""
 
     NAME = "by its name"
     FIELD = "by the agent's field"
     VOXELS = "by its voxels"
-    NOTHING = "no name and no field says whether a contrast agent was given"
-    UNCLEAR = "its name speaks of both, with and without contrast agent"
+    NOTHING = "neither name nor field shows whether a contrast agent was given"
+    UNCLEAR = "its name contains both, with and without contrast agent"
 
 
 @dataclass(frozen=True)
 class ChannelGuess:
-    """What a series is taken for.
+    """As what a series is recognised.
 
-    `channel` is None for what no cohort has a column for (`known` says whether a rule named it) and for what no rule covers.
-    `agent_by` says how a T1 was told from a T1ce; None of any other.
+    `channel` is None for kinds that no cohort has a column for, and where no rule applies; `known` is whether a rule applied.
+    `agent_by` is the evidence that separates a T1 from a T1ce; None for any other.
     """
 
     channel: str | None
@@ -112,17 +100,17 @@ class ChannelGuess:
     agent_by: AgentBy | None = None
 
     @property
-    def agent_unsaid(self) -> bool:
-        """Whether neither names nor fields tell a T1 from a T1ce."""
+    def agent_unknown(self) -> bool:
+        """Whether neither names nor fields separate T1 from T1ce."""
         return self.agent_by in (AgentBy.NOTHING, AgentBy.UNCLEAR)
 
 
 def recognise_channel(tags: Tags) -> ChannelGuess:
-    """Which channel the tags speak for."""
+    """The channel by a series' tags."""
     for rule in (_other, _by_words, _by_code, _by_times):
         if guess := rule(tags):
             return _with_agent(tags, guess) if guess.channel == "t1" else guess
-    return ChannelGuess(None, False, f"no rule covers {_times(tags)}, and neither name nor fields say what it is")
+    return ChannelGuess(None, False, f"no rule covers {_times(tags)}, and neither name nor fields identify it")
 
 
 def _words(tags: Tags) -> str:
@@ -131,7 +119,7 @@ def _words(tags: Tags) -> str:
 
 
 def _other(tags: Tags) -> ChannelGuess | None:
-    """Extras and what is no structural scan; ADC maps and ASL come with words of diffusion and perfusion."""
+    """Extras and series that are no structural scan; ADC maps and ASL come with words of diffusion and perfusion."""
     words = _words(tags)
     kinds = {part.upper() for part in tags.image_type}
     for part in sorted(kinds & OTHER_TYPES.keys()):
@@ -183,7 +171,7 @@ def _by_code(tags: Tags) -> ChannelGuess | None:
 
 
 def _by_times(tags: Tags) -> ChannelGuess | None:
-    """TE, TR and TI where all else is silent; a comparison with an unknown time (NaN) is false."""
+    """TE, TR and TI where there is no other evidence; a comparison with an unknown time (NaN) is false."""
     echo, repetition, inversion = tags.echo_ms, tags.repetition_ms, tags.inversion_ms
     inverted = inversion > 0
     by_times = f"by {_times(tags)}"
@@ -209,17 +197,17 @@ def _by_times(tags: Tags) -> ChannelGuess | None:
 
 
 def _with_agent(tags: Tags, guess: ChannelGuess) -> ChannelGuess:
-    """T1 or T1ce: the series' own name is asked first, then its protocol's, last the agent's field.
+    """T1 or T1ce: by the series' own name, then by its protocol's, last by the agent's field.
 
-    A protocol that names no sequence is the examination's ("BRAIN TUMOR W CONTRAST"), and says nothing of a series. The field is
-    often filled for all series of an examination, also for those before the agent: where a name says both, it settles nothing.
+    A protocol that names no sequence is the examination's ("BRAIN TUMOR W CONTRAST") and does not describe a series. The field is
+    often filled for all series of an examination, also for those before the agent: a contradictory name is not settled by it.
     """
     description, protocol, *_ = [*tags.words.split("\n"), ""]
     verdict = contrast_agent.named(description)
-    if verdict is Agent.UNSAID and T1_WORD.search(_words(replace(tags, words=protocol))):
+    if verdict is Agent.UNKNOWN and T1_WORD.search(_words(replace(tags, words=protocol))):
         verdict = contrast_agent.named(protocol)
     by = AgentBy.NAME
-    if verdict is Agent.UNSAID:
+    if verdict is Agent.UNKNOWN:
         verdict, by = contrast_agent.in_field(tags.agent), AgentBy.FIELD
     if verdict is Agent.GIVEN:
         return ChannelGuess("t1ce", True, f"{guess.reason}; after contrast agent, {by.value}", by)
@@ -230,7 +218,7 @@ def _with_agent(tags: Tags, guess: ChannelGuess) -> ChannelGuess:
 
 
 def fat_suppressed(tags: Tags) -> bool:
-    """Whether a name or the scan's options say that fat is suppressed, which changes a scan as much as an agent does."""
+    """Whether fat is suppressed, by name or the scan's options; this changes a scan as much as an agent does."""
     return "FS" in tags.options or bool(FAT_WORD.search(_words(tags)))
 
 
@@ -252,14 +240,9 @@ MIN_GAIN_ML = 1.0  # seven BraTS patients have 1.1 to 6.1 ml, and at most 0.1 ml
 MIN_GAIN_RATIO = 10.0  # more than the other way; two patients with slices of 5 mm have 1.4 and 6
 
 
-def thin_enough(scan: Volume, other: Volume) -> bool:
-    """Whether slices of both are thin enough."""
-    return bool(max(_spacing_mm(scan).max(), _spacing_mm(other).max()) <= THICKEST_MM + 0.01)
-
-
 def shows_agent(scan: Volume, other: Volume) -> bool:
-    """Whether a scan clearly holds an agent that the other does not hold; False in both orders where voxels settle nothing."""
-    if not thin_enough(scan, other):
+    """Whether a scan clearly shows an agent that the other does not show; False in both orders where voxels are inconclusive."""
+    if max(_spacing_mm(scan).max(), _spacing_mm(other).max()) > THICKEST_MM + 0.01:
         return False
     gain_ml, loss_ml = gains_ml(other, scan)
     return gain_ml >= MIN_GAIN_ML and gain_ml >= MIN_GAIN_RATIO * loss_ml
@@ -268,13 +251,15 @@ def shows_agent(scan: Volume, other: Volume) -> bool:
 def gains_ml(before: Volume, after: Volume) -> tuple[float, float]:
     """Volumes that are brighter in `after` than `before` explains, and the other way; both lie where their affines say.
 
-    A place counts if it is brighter than normal tissue, if the ratio of both scans is higher there than around it, and if it is
-    brighter than other places that are alike in the other scan, which takes out a different weighting of grey and white matter.
+    A voxel counts if it is brighter than normal tissue, if the ratio of both scans is higher there than around it, and if it is
+    brighter than others with the same value in the other scan, which removes a different weighting of grey and white matter.
     """
-    grid, shape = _grid(before)
+    spacing_mm, grid = _spacing_mm(before), before.affine.copy()  # a grid of STEP_MM over the scan's box
+    grid[:3, :3] *= STEP_MM / spacing_mm
+    shape = tuple(int(n) for n in np.maximum(1, np.array(before.shape) * spacing_mm / STEP_MM))
     first, second = _on_grid(before, grid, shape), _on_grid(after, grid, shape)
     head = (first > HEAD_FRACTION * np.percentile(first, 99)) & (second > HEAD_FRACTION * np.percentile(second, 99))
-    head = np.pad(np.asarray(ndimage.binary_fill_holes(head)), 1)  # what lies at the border of the box is surface as well
+    head = np.pad(np.asarray(ndimage.binary_fill_holes(head)), 1)  # the border of the box is surface as well
     first, second = np.pad(first, 1), np.pad(second, 1)
     inner = np.asarray(ndimage.distance_transform_edt(head)) * STEP_MM > DEPTH_MM
     if inner.sum() < LEVELS**2:
@@ -309,16 +294,8 @@ def _spacing_mm(scan: Volume) -> np.ndarray:
     return np.linalg.norm(scan.affine[:3, :3], axis=0)
 
 
-def _grid(scan: Volume) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Affine and shape of a grid of `STEP_MM` over a scan's box."""
-    spacing_mm = _spacing_mm(scan)
-    affine = scan.affine.copy()
-    affine[:3, :3] *= STEP_MM / spacing_mm
-    return affine, tuple(int(n) for n in np.maximum(1, np.array(scan.shape) * spacing_mm / STEP_MM))
-
-
 def _on_grid(scan: Volume, affine: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """A scan without detail below a step, read at the places of a grid; 0 beside it."""
+    """A scan without detail below a step, sampled on a grid; 0 outside."""
     to_voxels = np.linalg.inv(scan.affine) @ affine
     even = ndimage.gaussian_filter(np.asarray(scan.array, dtype=np.float32), STEP_MM / 2 / _spacing_mm(scan))
     offset = to_voxels[:3, 3].tolist()
@@ -331,7 +308,7 @@ AXIAL = 0.8  # cosine of the slices' normal with the body's axis: within 37 degr
 
 @dataclass(frozen=True)
 class Candidate:
-    """A series that passed the checks, and what it is taken for."""
+    """A series that passed the checks, and its channel."""
 
     name: str  # the series' hash
     series: Series
@@ -339,16 +316,17 @@ class Candidate:
 
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Best first: whole head, told by its name, original, 3D or axial, finest voxels, most slices, the last that was taken."""
-    return sorted(candidates, key=lambda one: ([-value for value in _merits(one).values()], one.series.name))
+    """Best first: whole head, recognised by name, original, 3D or axial, finest voxels, most slices, latest."""
+    return sorted(candidates, key=lambda candidate: ([-value for value in _merits(candidate).values()], candidate.series.name))
 
 
 def why_not(candidate: Candidate, chosen: Candidate) -> str:
     """The first merit by which the chosen one comes before a candidate."""
-    ours, theirs = _merits(candidate), _merits(chosen)
-    for merit, value in ours.items():
-        if value != theirs[merit]:
-            return f"another was chosen for {merit}{_figures(merit, theirs[merit], value)}"
+    own, best = _merits(candidate), _merits(chosen)
+    for merit, value in own.items():
+        if value != best[merit]:
+            sizes = f": {abs(best[merit]):g} against {abs(value):g}" if merit in ("finer voxels (mm)", "more slices") else ""
+            return f"another was chosen for {merit}{sizes}"
     return "another was chosen, of equal merit, by the order of their UIDs"
 
 
@@ -361,52 +339,51 @@ def series_summary(series: Series) -> str:
 
 
 def open_t1(t1s: Sequence[Candidate]) -> list[Candidate]:
-    """Of a visit's T1-weighted series those of which names and fields leave open whether they are T1 or T1ce.
+    """The T1-weighted series of a visit for which names and fields leave open whether they are T1 or T1ce.
 
-    A series of which neither says it is the T1 where another is the T1ce, and where it is the only one that was acquired; others
-    are reformatted from it. A field that is filled for all of several series, whose names are silent, tells none from another.
+    A series without such evidence is the T1 where another is the T1ce, and where it is the only one that was acquired; others
+    are reformatted from it. A field that is filled for all of several series, without names, separates none of them.
     """
-    evidence = {one.guess.agent_by for one in t1s}
-    several = sum("DERIVED" not in one.series.tags.image_type for one in t1s) != 1 and len(t1s) > 1
-    if several and evidence == {AgentBy.FIELD} and {one.guess.channel for one in t1s} == {"t1ce"}:
+    evidence = {t1.guess.agent_by for t1 in t1s}
+    has_t1ce = any(t1.guess.channel == "t1ce" for t1 in t1s)
+    derived = [t1 for t1 in t1s if "DERIVED" in t1.series.tags.image_type]
+    several = len(t1s) > 1 and len(t1s) - len(derived) != 1
+    if several and evidence == {AgentBy.FIELD} and all(t1.guess.channel == "t1ce" for t1 in t1s):
         return list(t1s)
-    decided = not all(one.guess.agent_unsaid for one in t1s)
-    silent = [
-        one for one in t1s if one.guess.agent_by is AgentBy.NOTHING and not (decided and "DERIVED" in one.series.tags.image_type)
-    ]
-    settled = not several or any(one.guess.channel == "t1ce" for one in t1s)
-    return [one for one in t1s if one.guess.agent_by is AgentBy.UNCLEAR or (one in silent and not settled)]
+    decided = not all(t1.guess.agent_unknown for t1 in t1s)
+    unnamed = [] if has_t1ce or not several else [t1 for t1 in t1s if not (decided and t1 in derived)]
+    return [t1 for t1 in t1s if t1.guess.agent_by is AgentBy.UNCLEAR or (t1.guess.agent_by is AgentBy.NOTHING and t1 in unnamed)]
 
 
 def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Candidate]:
-    """A visit's T1-weighted series with what their voxels say: T1ce enhances against another and none against it, T1 inversely.
+    """A visit's T1-weighted series with the evidence of voxels: T1ce enhances against another and none against it, T1 inversely.
 
-    Those that names or choices decide stay as they are. Scans of which one has suppressed fat are not compared.
+    Series that names or choices decide stay as they are. Scans of which one has suppressed fat are not compared.
     """
     enhances = cache(lambda name, other: shows_agent(scans[name], scans[other]))
-    taken = []
-    for one in t1s:
+    decided = []
+    for t1 in t1s:
         others = [
-            other for other in t1s if other is not one and fat_suppressed(one.series.tags) == fat_suppressed(other.series.tags)
+            other for other in t1s if other is not t1 and fat_suppressed(t1.series.tags) == fat_suppressed(other.series.tags)
         ]
-        above = any(enhances(one.name, other.name) for other in others)
-        below = any(enhances(other.name, one.name) for other in others)
+        above = any(enhances(t1.name, other.name) for other in others)
+        below = any(enhances(other.name, t1.name) for other in others)
         channel = "t1ce" if above else "t1"
-        if one.guess.agent_by in (AgentBy.NAME, None) or above == below or (one.guess.agent_by is AgentBy.FIELD and above):
-            taken.append(one)
+        if t1.guess.agent_by in (AgentBy.NAME, None) or above == below or (t1.guess.agent_by is AgentBy.FIELD and above):
+            decided.append(t1)
         else:
             why = f"taken for {channel} by its voxels: {'it' if above else 'another of the visit'} enhances against the other"
-            taken.append(replace(one, guess=ChannelGuess(channel, True, f"{one.guess.reason}; {why}", AgentBy.VOXELS)))
-    return taken
+            decided.append(replace(t1, guess=ChannelGuess(channel, True, f"{t1.guess.reason}; {why}", AgentBy.VOXELS)))
+    return decided
 
 
-def by_default(one: Candidate, t1s: Sequence[Candidate]) -> Candidate:
-    """A series of which nothing says whether an agent was given, with the reason why it counts as T1; any other as it is."""
-    if one.guess.agent_by is not AgentBy.NOTHING:
-        return one
+def by_default(t1: Candidate, t1s: Sequence[Candidate]) -> Candidate:
+    """A series without any evidence of an agent, with the reason why it counts as T1; any other as it is."""
+    if t1.guess.agent_by is not AgentBy.NOTHING:
+        return t1
     with_agent = any(other.guess.channel == "t1ce" for other in t1s)
     why = "another of the visit is the T1ce" if with_agent else "it is the only T1-weighted series that was acquired in the visit"
-    return replace(one, guess=replace(one.guess, reason=f"{one.guess.reason}; it counts as T1, as {why}"))
+    return replace(t1, guess=replace(t1.guess, reason=f"{t1.guess.reason}; it counts as T1, as {why}"))
 
 
 def _merits(candidate: Candidate) -> dict[str, float]:
@@ -416,7 +393,7 @@ def _merits(candidate: Candidate) -> dict[str, float]:
     step_mm = _step_mm(series)
     return {
         "covering the head": float(step_mm * len(slices) >= WHOLE_BRAIN_MM),
-        "a name that says whether an agent was given": float(candidate.guess.agent_by is AgentBy.NAME),
+        "a name that shows whether an agent was given": float(candidate.guess.agent_by is AgentBy.NAME),
         "being original": float("DERIVED" not in series.tags.image_type),
         "being 3D": float(series.tags.is_3d),
         "being axial": float(series.tags.is_3d or _plane(series) == "axial"),
@@ -425,11 +402,6 @@ def _merits(candidate: Candidate) -> dict[str, float]:
         "being later": float(series.tags.number),
         "being taken later": series.taken_s if math.isfinite(series.taken_s) else 0.0,
     }
-
-
-def _figures(merit: str, chosen: float, other: float) -> str:
-    """Of a merit that is a size; yes and no, and the numbers of series, need none."""
-    return f": {abs(chosen):g} against {abs(other):g}" if merit in ("finer voxels (mm)", "more slices") else ""
 
 
 def _step_mm(series: Series) -> float:

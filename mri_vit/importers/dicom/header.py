@@ -1,7 +1,7 @@
-"""Header: one DICOM file goes in; where its slices lie, how its pixels are stored and what kind of scan it is come out.
+"""Header: one DICOM file goes in; the position of its slices, the storage of its pixels and the kind of scan come out.
 
-Classic files hold a slice, enhanced multi-frame files a slice per frame, whose place stands in "functional groups" (DICOM
-PS3.3, C.7.6.16): those that all frames share, and those of each frame. A DICOMDIR lists files that may be missing.
+Classic files hold a slice, enhanced multi-frame files a slice per frame, whose position is in "functional groups" (DICOM PS3.3,
+C.7.6.16): those that all frames share, and those of each frame. A DICOMDIR lists files that may be missing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from mri_vit.errors import IntegrityError
 from mri_vit.importers.dicom.identity import Person, person_of
 from mri_vit.settings import source
 
-DEFERRED_BYTES = 4096  # longer values (pixels) are left on disk; only where they lie and how long they are is looked at
+DEFERRED_BYTES = 4096  # longer values (pixels) stay on disk; only their position and length are read
 
 
 @dataclass(frozen=True)
@@ -46,29 +46,29 @@ class File:
     modality: str
     bytes_expected: int | None  # None where pixels are compressed
     bytes_found: int
-    is_part_10: bool = True  # as the standard has files: with a preamble, and a header that says how they are encoded
+    is_part_10: bool = True  # standard files have a preamble, and a header with their encoding
     concatenated: int = 1  # files over which the frames of one object were spread
 
 
 @dataclass(frozen=True)
 class Image:
-    """A slice and its place: position and direction in LPS+ mm, as DICOM has them; NaN where the header says nothing."""
+    """A slice with position and direction in LPS+ mm, as in DICOM; NaN where the header has none."""
 
     sop_uid: str
     position_mm: tuple[float, ...]  # centre of the first pixel
     orientation: tuple[float, ...]  # direction of a row, then of a column
     spacing_mm: tuple[float, ...]  # between rows, then between columns
     matrix: tuple[int, int]  # rows, columns
-    instance: int  # number within the series, or of a frame within its stack, which should run with the place and need not
-    kind: tuple[object, ...]  # echo, image type, b-value, time: what parts volumes that were stored as one series
-    path: Path = Path()  # of its file: a UID may stand in several
+    instance: int  # number within the series, or of a frame within its stack; it should follow the position, and may not
+    kind: tuple[object, ...]  # echo, image type, b-value, time: these separate volumes that were stored as one series
+    path: Path = Path()  # of its file: several files may have one UID
     between_mm: float = math.nan  # from the centre of a slice to that of the next, as the header declares it
     thickness_mm: float = math.nan
 
 
 @dataclass(frozen=True)
 class Tags:
-    """What a header says about the kind of scan; times in ms, NaN where it is silent."""
+    """The fields on the kind of scan; times in ms, NaN where the header has none."""
 
     words: str  # description, protocol and names of the sequence, each on a line of its own, which is empty where there is none
     agent: str  # of contrast; "" where the header has no such field or an empty one
@@ -85,16 +85,16 @@ class Tags:
 
 
 class NoImage(Enum):
-    """What a file is that holds no image."""
+    """Kinds of files without an image."""
 
     DIRECTORY = "a DICOMDIR"
     OTHER = "a report, a plan or another object without pixels"
-    UNREADABLE = "a file that starts as DICOM and goes on otherwise"
+    UNREADABLE = "a file that starts as DICOM and cannot be read"
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """By what images of several sequences are told apart that were stored as one series."""
+    """The fields that separate several sequences that were stored as one series."""
 
     words: tuple[str, ...]  # descriptions
     weighting: tuple[object, ...]  # sequence, TR, TI, agent
@@ -108,40 +108,40 @@ class Protocol:
 
 @dataclass(frozen=True)
 class Header:
-    """What an import needs of one file."""
+    """The fields of one file that an import needs."""
 
     patient_id: str
     person: Person
     study_uid: str
     study_date: str
     study_s: float  # seconds of the day at which the study began, NaN where unknown
-    taken_s: float  # and at which the image was taken
+    taken_s: float  # seconds of the day at which the image was taken, NaN where unknown
     taken_date: str
     series_uid: str
-    frame_uid: str  # of the frame of reference: the same as long as a patient lies in the scanner
+    frame_uid: str  # of the frame of reference: constant while a patient lies in the scanner
     acquisition: int
     protocol: Protocol
-    images_in_acquisition: int  # as announced; 0 where nothing is
+    images_in_acquisition: int  # as announced; 0 where unknown
     images_in_series: int
-    phases: int  # echoes or times of which the header speaks
+    phases: int  # echoes or times in the header
     tags: Tags
     file: File
     images: tuple[Image, ...]
 
 
 def read_header(path: Path) -> Header | NoImage:
-    """What a file's header says."""
+    """The header of a file, or why it has none."""
     try:
         with lenient():
             return _parsed(read_dataset(path, defer_size=DEFERRED_BYTES), path)
-    except Exception:  # pydicom raises whatever a damaged file leads to
+    except Exception:  # pydicom may raise anything on a damaged file
         return NoImage.UNREADABLE
 
 
 def read_dataset(path: Path, **options: Any) -> Dataset:
-    """A file's data elements, also of one without preamble; the transfer syntax of its meta information is then what it shows.
+    """A file's data elements, also without preamble; the transfer syntax of its meta information is then that of the content.
 
-    A compressed one shows none, and gets none. The file must be known as DICOM by how it starts.
+    A compressed file without meta information gets none. The start of the file must show that it is DICOM.
     """
     with path.open("rb") as file:
         prefixed = file.read(4) == b"DICM"
@@ -158,7 +158,7 @@ def read_dataset(path: Path, **options: Any) -> Dataset:
 
 @contextmanager
 def lenient() -> Iterator[None]:
-    """Read values that break a rule of the standard without a word of pydicom's: its warnings quote them."""
+    """Read values that break a rule of the standard without pydicom's warnings, which quote them."""
     mode = config.settings.reading_validation_mode
     config.settings.reading_validation_mode = config.IGNORE
     try:
@@ -172,7 +172,7 @@ def lenient() -> Iterator[None]:
 def _parsed(dataset: Dataset, path: Path) -> Header | NoImage:
     if dataset.file_meta.get("MediaStorageSOPClassUID") == MediaStorageDirectoryStorage or "DirectoryRecordSequence" in dataset:
         return NoImage.DIRECTORY
-    if "SOPInstanceUID" not in dataset:  # which every object has: what was read is none
+    if "SOPInstanceUID" not in dataset:  # which every object has
         return NoImage.UNREADABLE
     if "PixelData" not in dataset or "Rows" not in dataset:
         return NoImage.OTHER
@@ -229,7 +229,7 @@ NO_TIMES = {0, 1, 12 * 3600, 24 * 3600 - 1}  # seconds of the day that software 
 
 
 def _seconds(text: str) -> float:
-    """The second of the day of a time (or the time of a date and time) as DICOM writes it; NaN for none."""
+    """The second of the day of a time, or of a date and time, in DICOM's form; NaN for none."""
     digits = re.sub(r"[^0-9.]", "", re.sub(r"[+-]\d{4}$", "", text))
     parsed = re.fullmatch(r"(?:\d{8})?(\d\d)(\d\d)?(\d\d(?:\.\d*)?)?", digits)
     if not parsed:
@@ -322,7 +322,7 @@ def _tags(dataset: Dataset) -> Tags:
 
 
 def _value(dataset: Dataset, groups: Sequence[Dataset], sequence: str, keyword: str) -> Any:
-    """A field of a frame's functional groups, its own before the shared ones, or else of the file."""
+    """A field of a frame's functional groups, first its own, then the shared ones, or else of the file."""
     for group in groups:
         items = group.get(sequence)
         if items and items[0].get(keyword) is not None:
@@ -351,30 +351,25 @@ def _numbers(value: Any, count: int) -> tuple[float, ...]:
 
 
 def missing_files(path: Path, folder: Path) -> list[Path]:
-    """Files that the DICOMDIR at `path` lists and `folder` does not hold, upper and lower case being one.
+    """Files that the DICOMDIR at `path` lists and `folder` lacks, regardless of case.
 
     Raises
     ------
     IntegrityError
         It lists a file outside the folder.
     """
-    root = folder.resolve()
+    with lenient():
+        records = read_dataset(path).get("DirectoryRecordSequence") or ()
+        ids = [record.get("ReferencedFileID") or () for record in records]
+        names = [[file_id] if isinstance(file_id, str) else list(file_id) for file_id in ids]
     absent = []
-    for listed in _listed(path):
-        if not listed.resolve().is_relative_to(root):
+    for parts in filter(None, names):  # some systems write the parts as one, with backslashes
+        listed = path.parent.joinpath(*(part for name in parts for part in str(name).split("\\")))
+        if not listed.resolve().is_relative_to(folder.resolve()):
             raise IntegrityError(f"{path}: lists a file outside {folder}; nothing outside is read: copy the whole medium")
         if not _exists(listed, path.parent):
             absent.append(listed)
     return absent
-
-
-def _listed(path: Path) -> list[Path]:
-    """Files that a DICOMDIR lists, by names of which some systems write the parts as one with backslashes."""
-    with lenient():
-        records = read_dataset(path).get("DirectoryRecordSequence") or ()
-        names = [record.get("ReferencedFileID") or () for record in records]
-        parted = [[name] if isinstance(name, str) else list(name) for name in names]
-    return [path.parent.joinpath(*(part for name in parts for part in str(name).split("\\"))) for parts in parted if parts]
 
 
 def _exists(listed: Path, home: Path) -> bool:
@@ -382,8 +377,9 @@ def _exists(listed: Path, home: Path) -> bool:
         return True
     place = home
     for part in listed.relative_to(home).parts:
-        near = [one for one in place.iterdir() if one.name.lower() == part.lower()] if place.is_dir() else []
+        entries = place.iterdir() if place.is_dir() else ()
+        near = next((entry for entry in entries if entry.name.lower() == part.lower()), None)
         if not near:
             return False
-        place = near[0]
+        place = near
     return place.is_file()

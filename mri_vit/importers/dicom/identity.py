@@ -1,7 +1,7 @@
-"""Identity: what headers say of who was scanned; keyed hashes that stand for ids and UIDs; and reasons that name no one.
+"""Identity: header fields on the person who was scanned; keyed hashes for ids and UIDs; and reasons that name no person.
 
-All of it is personal data: it lives in memory, and messages name the kind of field that disagrees, never its value. The hash is
-an HMAC-SHA-256 (RFC 2104): who has the output but not the key cannot try out ids of a hospital against it.
+All of it is personal data: it stays in memory, and messages name the kind of field that disagrees, never its value. The hash is
+an HMAC-SHA-256 (RFC 2104): without the key, ids of a hospital cannot be tried against the output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mri_vit.errors import IntegrityError, UsageError
 
 @dataclass(frozen=True)
 class Fault:
-    """A reason with a place `{}` for each UID; the text around them holds numbers and our own words, nothing from a header."""
+    """A reason with a placeholder `{}` for each UID; the text around them is our own words and numbers, nothing from a header."""
 
     reason: str
     uids: tuple[str, ...] = ()
@@ -39,14 +39,14 @@ class Fault:
 
 
 class Refused(Exception):
-    """A series cannot be converted; `fault` says why."""
+    """A series cannot be converted; `fault` is the reason."""
 
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.reason)
         self.fault = fault
 
 
-KEY_BYTES = 32  # as long as the hash, RFC 2104 section 3
+KEY_BYTES = 32  # the length of the hash, RFC 2104 section 3
 PATIENT_DIGITS = 16  # hexadecimal, 64 bits: among a million patients two are alike with a probability of 3e-8
 SERIES_DIGITS = 12
 
@@ -58,11 +58,11 @@ class Hasher:
     key: bytes
 
     def patient(self, patient_id: str) -> str:
-        """What stands for a patient's id in every output; it starts with a letter, so that no spreadsheet reads a number."""
+        """The pseudonym of a patient's id in every output; it starts with a letter, so that no spreadsheet reads a number."""
         return f"P{self._digest('patient', patient_id)[:PATIENT_DIGITS]}"
 
     def uid(self, uid: str) -> str:
-        """What stands for a UID, or for the name of a series."""
+        """The pseudonym of a UID, or of the name of a series."""
         return f"U{self._digest('uid', uid)[:SERIES_DIGITS]}"
 
     def _digest(self, kind: str, text: str) -> str:
@@ -70,7 +70,7 @@ class Hasher:
 
 
 def default_key(output: Path) -> Path:
-    """Beside the output folder, so that whoever passes the folder on does not pass on the key."""
+    """Beside the output folder, so that the key is not shared with the folder."""
     folder = output.resolve()  # "." has a name as well
     return folder.parent / f"{folder.name}.key"
 
@@ -86,7 +86,7 @@ def load_hasher(path: Path, output: Path) -> Hasher:
         It is a link.
     """
     if path.resolve().is_relative_to(output.resolve()):
-        raise UsageError(f"key {path} lies in the output {output}, with which it would be passed on; expected a place outside")
+        raise UsageError(f"key {path} lies in the output {output}, with which it would be shared; expected a place outside")
     if path.is_symlink():
         raise IntegrityError(f"key {path} is a link to {os.readlink(path)}; name the file itself")
     if not path.exists():
@@ -101,11 +101,11 @@ def load_hasher(path: Path, output: Path) -> Hasher:
     except (ValueError, OSError):
         key = b""
     if len(key) != KEY_BYTES:
-        raise UsageError(f"key {path} is no key of mri-vit's: expected {2 * KEY_BYTES} hexadecimal digits")
+        raise UsageError(f"key {path} is not a key of mri-vit: expected {2 * KEY_BYTES} hexadecimal digits")
     return Hasher(key)
 
 
-# What stands in an id or a name that says nothing of who it is: letters and digits alone, in lower case, without accents.
+# Ids and names that identify no person: letters and digits alone, in lower case, without accents.
 PLACEHOLDER = re.compile(
     r"(?:anon(?:[iy]m[a-z]*)?|de(?:ident|person)[a-z]*|deid|pseudonym[a-z]*"
     r"|unknown|unk|unbekannte?r?|inconnue?|desconocid[oa]|desconhecid[oa]|sconosciut[oa]|onbekend"
@@ -116,7 +116,7 @@ PLACEHOLDER = re.compile(
     r"|phi|patient(?:id|in)?|pid|mrn|xyz|abc|paciente|paziente|subject|person|mri?|x|익명화?|匿名|무명|미상|불명|없음|환자|테스트)+"
     r"|0+|9{4,}|([1-8])\1{5,}|0?123456(?:7(?:8(?:90?)?)?)?"  # one digit over and over, or in a row
 )
-MADE_UP = {"john", "jane", "doe", "max", "erika", "mustermann"}  # words of which an id is made up; as names they may be real
+MADE_UP = {"john", "jane", "doe", "max", "erika", "mustermann"}  # words of made-up ids; as names they may be real
 # Dates that software writes where it has none: the first day that a system counts from, or round years.
 PLACEHOLDER_DATES = {
     *(date(year, 1, 1) for year in (1, 1000, 1600, 1700, 1753, 1800, 1900, 1901, 1970, 1980, 2000, 2100, 3000, 9999)),
@@ -130,13 +130,13 @@ OLDEST_YEARS = 120
 FOLLOWED_YEARS = 10  # the longest that a patient is followed, where dates are unknown; a judgement
 DAYS_PER_YEAR = 365.25
 TITLES = {"mr", "mrs", "ms", "miss", "dr", "prof", "herr", "frau", "jr", "sr"}
-SEXES = {"M": "M", "F": "F", "W": "F"}  # O, empty and all else disagree with nothing; W is German
+SEXES = {"M": "M", "F": "F", "W": "F"}  # O, empty and all else never disagree; W is German
 LETTERS = str.maketrans({"ø": "o", "æ": "a", "œ": "o", "ł": "l", "đ": "d", "ı": "i", "ð": "d", "þ": "th"})
 
 
 @dataclass(frozen=True)
 class Person:
-    """Who the header of one image says was scanned; "", None or NaN where it says nothing that can be compared."""
+    """The person in the header of one image; "", None or NaN where a field is missing or not comparable."""
 
     study_uid: str
     study_date: date | None
@@ -148,7 +148,7 @@ class Person:
 
 
 def is_placeholder(text: str) -> bool:
-    """Whether an id or a name stands for nobody in particular; case, accents, blanks and punctuation do not matter."""
+    """Whether an id or a name is a placeholder; case, accents, blanks and punctuation do not matter."""
     letters = "".join(filter(str.isalnum, folded(text)))
     return not letters or PLACEHOLDER.fullmatch(letters) is not None
 
@@ -160,14 +160,14 @@ def is_placeholder_id(patient_id: str) -> bool:
 
 
 def folded(text: str) -> str:
-    """Text in lower case, without accents, in which spellings of one letter are one."""
+    """Text in lower case, without accents, with one spelling of each letter."""
     apart = unicodedata.normalize("NFKD", text.casefold())
     plain = "".join(letter for letter in apart if unicodedata.category(letter) != "Mn")
     return unicodedata.normalize("NFC", plain).translate(LETTERS)
 
 
 def date_of(text: str) -> date | None:
-    """The day of a date as DICOM writes it, None for what is none or only stands in place of one."""
+    """The day of a date in DICOM's form, None for an invalid date or a placeholder."""
     digits = re.sub(r"\D", "", text)
     if len(digits) != 8:
         return None
@@ -178,7 +178,7 @@ def date_of(text: str) -> date | None:
     return None if when in PLACEHOLDER_DATES else when
 
 
-@lru_cache(maxsize=4096)  # all images of a study say the same
+@lru_cache(maxsize=4096)  # all images of a study have the same
 def person_of(
     patient_id: str, study_uid: str, study_date: str, sex: str, birth_date: str, age: str, name: str, issuer: str = ""
 ) -> Person:
@@ -192,7 +192,7 @@ def person_of(
 
 
 def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]:
-    """Kinds of fields by which two headers cannot be of one person; nothing where a field is silent in either.
+    """Kinds of fields by which two headers cannot be of one person; a field that either lacks does not count.
 
     Under an id that is a person's own, a name may change where the birth date stays, as by marriage.
     """
@@ -216,7 +216,7 @@ def disagreements(one: Person, other: Person, of_placeholder: bool) -> list[str]
 
 
 def _years(age: str) -> float:
-    """An age such as 061Y or 018M in years; NaN for none, 0 and more than anybody's, which stand for none."""
+    """An age such as 061Y or 018M in years; NaN for none, for 0 and for impossible ages."""
     parsed = re.fullmatch(r"(\d{1,3})([DWMY]?)", re.sub(r"\s", "", age.upper()))
     if not parsed:
         return math.nan
@@ -225,13 +225,11 @@ def _years(age: str) -> float:
 
 
 def _same_birth(one: date, other: date) -> bool:
-    if one == other:
-        return True
-    return one.year == other.year and bool({(one.month, one.day), (other.month, other.day)} & YEAR_ALONE)
+    return one == other or (one.year == other.year and bool({(one.month, one.day), (other.month, other.day)} & YEAR_ALONE))
 
 
 def _ages_apart(one: Person, other: Person) -> bool:
-    """Whether two ages, each at the date of its study, are more than a slack apart."""
+    """Whether two ages, each at the date of its study, differ by more than the tolerance."""
     ages = one.age_years, other.age_years
     if not all(map(math.isfinite, ages)) or min(ages) >= CAPPED_YEARS:
         return False
@@ -242,19 +240,17 @@ def _ages_apart(one: Person, other: Person) -> bool:
 
 
 def _age_off_birth(one: Person, other: Person) -> bool:
-    """Whether an age is off the birth date that only the other header has."""
+    """Whether an age contradicts the birth date that only the other header has."""
     if not one.birth_date or other.birth_date or math.isfinite(one.age_years) or not math.isfinite(other.age_years):
         return False
     if not other.study_date:
         return False
     expected = (other.study_date - one.birth_date).days / DAYS_PER_YEAR
-    if min(expected, other.age_years) >= CAPPED_YEARS:
-        return False
-    return abs(expected - other.age_years) > 1 + AGE_SLACK_YEARS
+    return min(expected, other.age_years) < CAPPED_YEARS and abs(expected - other.age_years) > 1 + AGE_SLACK_YEARS
 
 
 def _words(name: str, patient_id: str) -> frozenset[str]:
-    """Family, given and middle names of a DICOM name, in all its scripts; nothing of a placeholder, the id, or with digits."""
+    """Family, given and middle names of a DICOM name, in all its scripts; none of a placeholder, the id, or with digits."""
     if is_placeholder(name) or folded(name) == folded(patient_id) or re.search(r"\d", name):
         return frozenset()
     parts = [" ".join(group.split("^")[:3]) for group in name.split("=")]  # behind them: prefix and suffix

@@ -6,8 +6,7 @@ Patients are those with a risk, a known outcome and every covariate; nothing is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
@@ -19,8 +18,11 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.cox import NotEstimableError, dependent
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
-from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
+from mri_vit.report.schema.measured import AddedValueFigures
+from mri_vit.report.schema.parts import OWN
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 from mri_vit.settings.schema import Endpoint
 
@@ -37,21 +39,6 @@ class Selection:
     covariates: tuple[str, ...]
     missing: dict[str, int]
     left_out: dict[str, str]
-
-
-@dataclass(frozen=True)
-class AddedValueFigures:
-    """What a model's risk adds to the covariates."""
-
-    model: str
-    known: int  # patients with a risk and a known outcome
-    analysis: CoxComparison | str  # or why there is none
-    covariates: tuple[str, ...] = ()
-    missing: Mapping[str, int] = field(default_factory=dict)
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    adjusted_p: Mapping[Literal["risk", "covariates"], float] = field(default_factory=dict)
-    beside: Mapping[str, RiskTest | str] = field(default_factory=dict)
-    permuted: RiskTest | str | None = None
 
 
 def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], shown: Sequence[str]) -> AddedValueFigures | None:
@@ -77,7 +64,7 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
     except NotEstimableError as error:
         return AddedValueFigures(model, known, str(error), **selected)
     p_risk, p_covariates = holm(np.array([analysis.test.p, analysis.reverse.p])).tolist()
-    controls = [name for name in FROM_SCANS if name in tables and name != model] if p_risk <= chance.ALPHA else []
+    controls = [name for name in FROM_SCANS if name in tables and name != model] if p_risk <= measured.ALPHA else []
     has_permuted = model == OWN and SHUFFLED in tables
     return AddedValueFigures(
         model=model,

@@ -21,10 +21,9 @@ from mri_vit.metrics import calibration, calibration_curve, decision, discrimina
 from mri_vit.metrics.calibration import probability_intervals
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.chance import Background, Measurement
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
-    Caveats,
     apart,
     averaged,
     by_fold,
@@ -35,6 +34,7 @@ from mri_vit.report.numbers.judged import (
     fold_of,
     fold_summary,
     has_folds,
+    outside,
     tied,
 )
 from mri_vit.report.schema.endpoints import (
@@ -49,6 +49,7 @@ from mri_vit.report.schema.endpoints import (
     Roc,
     Threshold,
 )
+from mri_vit.report.schema.measured import Caveats, Measurement
 from mri_vit.report.schema.parts import Band, Estimate, Interval, Value
 from mri_vit.settings.schema import Endpoint
 
@@ -145,11 +146,6 @@ def caveats(rows: pd.DataFrame) -> Caveats:
         gap=float(score[truth].min() - score[~truth].max()) if both and not outside(score) else math.nan,
         has_cutoffs=False,
     )
-
-
-def outside(score: Float[np.ndarray, " n"]) -> int:
-    """How many scores lie outside 0 to 1, so that scores are no probabilities."""
-    return int(((score < 0) | (score > 1)).sum())
 
 
 def recalibrated(rows: pd.DataFrame) -> Recalibrated | None:
@@ -304,7 +300,7 @@ def average_precision_interval(
     def average_precision(recall: Rates, false_positives: Rates) -> Float[np.ndarray, " b"]:
         hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
         called = hits + alarms
-        precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
+        precision = hits / np.where(called > 0, called, 1.0)  # where no patient is called positive, recall does not step
         return (np.diff(recall, axis=1) * precision).sum(axis=1)
 
     low, high = _band_interval(average_precision, truth, score, generator)
@@ -327,6 +323,6 @@ def _band_interval(
 
 
 def _rates(drawn: Float[np.ndarray, "b n"], here: Bool[np.ndarray, " n"], last: np.ndarray) -> Rates:
-    """Share of a class among the first patients up to each of `last`, from nobody called positive to everybody."""
+    """Share of a class among the first patients up to each of `last`, from no patient called positive to all."""
     shares = np.cumsum(drawn * here, axis=1)[:, last] / here.sum()
     return np.concatenate([np.zeros((len(drawn), 1)), shares], axis=1)

@@ -19,13 +19,11 @@ from mri_vit.metrics import within_fold
 from mri_vit.metrics.discrimination import delong_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers.judged import Caveats, averaged, first_repeat, flags, floats, fold_of
+from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
 from mri_vit.report.reading.run import Design
-from mri_vit.report.schema.endpoints import BinaryFigures, SurvivalFigures
-from mri_vit.report.schema.parts import ChanceMethod, Estimate, Retraining, WithinSites
+from mri_vit.report.schema.measured import ALPHA, UnadjustedTest
+from mri_vit.report.schema.parts import Estimate, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
-
-ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 
 
 @dataclass(frozen=True)
@@ -40,19 +38,6 @@ class Background:
 
 
 @dataclass(frozen=True)
-class UnadjustedTest:
-    """A `ChanceTest` that is not yet adjusted for those of other models and endpoints."""
-
-    method: ChanceMethod
-    value: float
-    error: float
-    inflation: float
-    draws: int | None
-    p: float
-    p_below: float
-
-
-@dataclass(frozen=True)
 class AgainstChance:
     """What is known of one model about chance."""
 
@@ -60,15 +45,6 @@ class AgainstChance:
     chance_test: UnadjustedTest
     retraining: Retraining | None
     within_sites: WithinSites | None
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One model on one endpoint, measured without regard to any other."""
-
-    figures: BinaryFigures | SurvivalFigures
-    chance_test: UnadjustedTest
-    caveats: Caveats
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> AgainstChance:
@@ -94,7 +70,7 @@ def within_folds(endpoint: Endpoint, rows: pd.DataFrame) -> list[WithinFold]:
 
 
 def inflation(rows: pd.DataFrame, design: Design) -> float:
-    """What multiplies the error of scores as given: 1 where the patients taught no model, else for folds and repeats."""
+    """What multiplies the error of scores as given: 1 where no model was trained on the patients, else for folds and repeats."""
     if design == "external":
         return 1.0
     return within_fold.inflation(int(first_repeat(rows).fold.nunique()), int(rows.repeat.nunique()))

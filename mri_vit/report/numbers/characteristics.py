@@ -25,6 +25,7 @@ from mri_vit.qc.check import kind
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.numbers.survival import follow_up_of
 from mri_vit.report.reading.run import Run, subject
+from mri_vit.report.schema.measured import EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_candidate
@@ -32,21 +33,17 @@ from mri_vit.settings.schema import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
 OTHER = "other levels"
-Kind = Literal["binary", "survival"]  # of an endpoint
 MOST_LEVELS = 8  # a forest plot of more lines per column is not read
 FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
 # doi:10.1056/NEJMoa1611977
-# Ten of the rarer class per quantity estimated: Peduzzi et al. 1996, doi:10.1016/S0895-4356(96)00236-3. With ten against ten,
-# chance alone gives an AUC a standard error of 0.13.
-FEWEST_EVENTS = 10
 Counts = Int[np.ndarray, " k"]  # of k levels
 LABELS = {"binary": "positive", "survival": "died"}  # what is counted
 
 
 @dataclass(frozen=True)
 class _Group:
-    """A column's patients as rows of the cohort table, and those whom they are compared with."""
+    """A column's patients as rows of the cohort table, and the patients that they are compared with."""
 
     split: Split
     rows: pd.DataFrame
@@ -209,25 +206,25 @@ def _counts(own: Counts, n: int, other: Counts | None) -> Cell:
 def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None) -> list[Row]:
     """How many labels are known and positive, and of survival how long patients were followed."""
     level = LABELS[endpoint.kind]
-    told = [_known(group.rows, endpoint) for group in groups]
+    labels = [_known(group.rows, endpoint) for group in groups]
     others = [_known(group.others, endpoint) if group.others is not None else None for group in groups]
     cells = []
-    for group, known, other in zip(groups, told, others, strict=True):
+    for group, known, other in zip(groups, labels, others, strict=True):
         apart = math.nan if other is None else difference_of_shares(_classes(known), _classes(other))
         cells.append(_cell(len(group.rows), len(known), counts=(int(_flag(known).sum()),), difference=apart))
     if before:
         there = _there(before, endpoint.name, "label")
         classes = np.array([*there.counts, there.known - sum(there.counts)])
-        cells.append(_differing(there, difference_of_shares(classes, _classes(told[0]))))
+        cells.append(_differing(there, difference_of_shares(classes, _classes(labels[0]))))
     rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
     if endpoint.kind == "survival":
-        rows.append(_follow_up(endpoint, groups, told, before))
+        rows.append(_follow_up(endpoint, groups, labels, before))
     return rows
 
 
-def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], told: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
+def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], labels: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
     cells = []
-    for group, known in zip(groups, told, strict=True):
+    for group, known in zip(groups, labels, strict=True):
         found = follow_up_of(known[endpoint.columns[0]].to_numpy(float), _flag(known))
         cells.append(_cell(len(group.rows), len(known), median=found.median_days, low=found.low, high=found.high))
     if before:
@@ -255,7 +252,7 @@ def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:
 
 
 def _there(before: Table1, column: str, kind: ColumnKind) -> Cell:
-    """All patients of the cohort that the models come from; of a characteristic that it does not have, known in nobody."""
+    """All patients of the cohort that the models come from; a characteristic that it lacks is known for none."""
     row = _found(before, column, kind)
     return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) if kind == "label" else ())
 
@@ -268,28 +265,8 @@ def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) ->
 # Subgroups.
 
 
-@dataclass(frozen=True)
-class SubgroupFigures:
-    """One candidate's AUC or C in one part of the cohort."""
-
-    column: str
-    level: str
-    model: str
-    n: int
-    marked: int  # positive, or died
-    rarer: int  # patients of the rarer class, or deaths
-    value: float
-    low: float
-    high: float
-
-    @property
-    def small(self) -> bool:
-        """Whether it is too small to judge."""
-        return self.rarer < FEWEST_EVENTS
-
-
 def subgroup_figures(
-    kind: Kind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+    kind: EndpointKind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
 ) -> tuple[SubgroupFigures, ...]:
     """AUC or Harrell's C for each column of the cohort table, level and candidate; a missing column, or one level, gives none."""
     of_kind = _auc if kind == "binary" else _harrell_c
@@ -299,7 +276,7 @@ def subgroup_figures(
 def _subgroups(
     cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """Column, level and model with the patients, of whom there is at least one."""
+    """Column, level and model with the patients, at least one."""
     people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
     for column in columns:
         if column not in cohort:

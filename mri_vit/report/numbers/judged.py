@@ -16,17 +16,16 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.metrics import discrimination, survival
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
-from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
-from mri_vit.report.schema.parts import CalibrationGroup, Repeat
+from mri_vit.report.schema.measured import MUCH_APART, Apart
+from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
 from mri_vit.settings.recipe import NO_CANDIDATES
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
 
 THRESHOLDS = np.arange(1, 100) / 100  # whole per cents: each is a choice of harm against benefit (Vickers & Elkin 2006)
-# Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
-MUCH_APART = 0.02
 
 
 def in_order(models: list[str]) -> list[str]:
@@ -159,6 +158,11 @@ def tied(score: Float[np.ndarray, " n"]) -> bool:
     return len(score) > 1 and bool((score == score[0]).all())
 
 
+def outside(score: Float[np.ndarray, " n"]) -> int:
+    """How many scores lie outside 0 to 1, so that scores are no probabilities."""
+    return int(((score < 0) | (score > 1)).sum())
+
+
 def flags(column: pd.Series) -> Bool[np.ndarray, " n"]:
     return column.to_numpy(dtype=bool)
 
@@ -179,27 +183,6 @@ class Outcome:
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
-
-
-@dataclass(frozen=True)
-class Apart:
-    """A pooled figure and that of pairs within a fold, both of the first repeat, that are far apart."""
-
-    pooled: float
-    within: float
-    repeats: int  # of the run
-
-
-@dataclass(frozen=True)
-class Caveats:
-    """What limits a result beside its figures; `metrics.json` has it in words."""
-
-    tied: bool  # all scores are equal, so that the model does not distinguish any patients
-    apart: Apart | None
-    outside: int  # scores of a binary endpoint outside 0 to 1
-    like_truth: bool  # the score is the label itself, or every risk follows the order of the deaths
-    gap: float  # of probabilities: the least of a positive less the largest of a negative; NaN where there is none to take
-    has_cutoffs: bool  # of a survival endpoint: every patient's risk has a threshold from the training fold
 
 
 def apart(pooled: float, within: float, repeats: int) -> Apart | None:

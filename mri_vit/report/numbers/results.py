@@ -17,14 +17,14 @@ from jaxtyping import Float
 
 from mri_vit.metrics import comparison
 from mri_vit.report.numbers import binary, chance, comparisons, survival
-from mri_vit.report.numbers.chance import ALPHA, Background, Measurement
+from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.comparisons import UnadjustedBest, UnadjustedComparison
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
-from mri_vit.report.reading.run import OWN, Run
+from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFigures, BinaryNumbers, Numbers, SurvivalNumbers
-from mri_vit.report.schema.metrics import Nothing
-from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison
-from mri_vit.settings.recipe import NO_CANDIDATES, SITE, Pretrain, is_bar, is_candidate
+from mri_vit.report.schema.measured import ALPHA, ContenderFigures, Measurement
+from mri_vit.report.schema.parts import OWN, BestControl, ChanceTest, Comparison, Nothing
+from mri_vit.settings.recipe import NO_CANDIDATES, SITE, is_bar, is_candidate
 from mri_vit.settings.schema import Endpoint
 
 BARS = tuple(name for name in NO_CANDIDATES if is_bar(name))  # the controls that a candidate must beat
@@ -184,21 +184,6 @@ def mean_score(results: Results, model: str) -> float:
     found = [models[model].judged.value for models in results.values() if model in models]
     known = [value for value in found if not math.isnan(value)]
     return float(np.mean(known)) if known else math.nan
-
-
-@dataclass(frozen=True)
-class ContenderFigures:
-    """What a candidate costs and reaches."""
-
-    model: str
-    pretrain: Pretrain | Nothing  # nothing where there was no pretraining
-    parameters: int | None
-    gflops: float
-    patient_seconds: float
-    training_seconds: float
-    trainings: int | None
-    flat: int | None
-    mean_score: float
 
 
 def contender_figures(run: Run, results: Results, order: list[str]) -> tuple[ContenderFigures, ...]:

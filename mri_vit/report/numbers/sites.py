@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,46 +26,14 @@ from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, pred
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.metrics import Drift, SiteFigure
-from mri_vit.report.schema.parts import Estimate
+from mri_vit.report.schema.measured import FEWEST_OF_SITE, FEWEST_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
+from mri_vit.report.schema.parts import Drift, Estimate, SiteFigure
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Endpoint
 
-PERMUTATIONS = 999  # (m + 1) a round number, so that p has three exact digits
 MODEL = VIT  # whose vector is probed where the table does not say
 FEWEST_FOR_DRIFT = 5  # as of a result that is judged
 DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
-# Of the rarer class, or deaths, as of a whole cohort that is judged: with fewer a site's variance is mostly a guess.
-FEWEST_OF_SITE = 5
-# Of three or four sites the interval by their own differences is as wide as the scale, at any figure that a model may have.
-FEWEST_SITES = 5
-
-
-@dataclass(frozen=True)
-class DriftFigures:
-    """How one model's probabilities agree with what is observed, in the run and here: a `CalibrationDrift` without words."""
-
-    days: float
-    n_internal: int
-    n_external: int
-    slope: Drift | None
-    intercept: Drift | None
-    observed_to_expected: Drift
-    excess: Drift
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """In which range one model's AUC or C is to be expected in a new hospital: a `NewHospital` without words."""
-
-    measure: Literal["auc", "harrell_c"]
-    method: Literal["sites", "assumed"]
-    value: float
-    low: float
-    high: float
-    tau: float
-    sites: tuple[SiteFigure, ...]
-    left_out: int
 
 
 def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[DriftFigures, ...]]:
@@ -119,7 +87,7 @@ def _drift(found: metric.Drift) -> Drift:
 
 
 class Figure(NamedTuple):
-    """An AUC or C with its 95 % interval, and the number of patients of whom a share has its variance."""
+    """An AUC or C with its 95 % interval, and the number of patients at which a share has the same variance."""
 
     value: float
     low: float
@@ -191,17 +159,6 @@ def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
 
 
 # The probe.
-
-
-@dataclass(frozen=True)
-class ProbeFigures:
-    """How well one model's CLS vector predicts the site."""
-
-    n: int
-    sites: int
-    balanced_accuracy: Estimate
-    chance: float
-    p: float
 
 
 def probe_figures(probe: pd.DataFrame, seed: int) -> dict[str, ProbeFigures]:

@@ -24,9 +24,10 @@ from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
-from mri_vit.report.reading.run import OWN, Run, read_run, run_from_tables
+from mri_vit.report.reading.run import Run, read_run, run_from_tables
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics, dumps
+from mri_vit.report.schema.parts import OWN
 from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import caveats, checklists, endpoint_results, map_sentences, methods_section, notation, run_facts
@@ -105,7 +106,7 @@ def write_report(run: Run, home: Path, most_pages: int | None = MOST_PAGES) -> W
     drawn, contents = _drawn(run, metrics)
     visits = patient_pages.visits(run, metrics)
     visits = visits if most_pages is None or len(visits) <= most_pages else []
-    metrics = metrics.model_copy(update={"files": tuple(sorted({*contents, *patient_pages.page_files(visits)}))})
+    metrics = Metrics.model_validate(dict(metrics) | {"files": tuple(sorted({*contents, *patient_pages.page_files(visits)}))})
     delete_files(home, earlier_files(home) - set(metrics.files))
     home.mkdir(parents=True, exist_ok=True)
     # First, so that a report that was killed is known as ours, with all that it may have written.

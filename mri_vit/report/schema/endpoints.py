@@ -34,8 +34,21 @@ RiskGroup = Literal["low risk", "high risk"]
 # A binary endpoint.
 
 
+class Positives(Part):
+    """Patients with the marker, in what is of a binary endpoint."""
+
+    symbol: ClassVar[str] = "AUC"
+    marked_as: ClassVar[str] = "positive"
+
+    positive: int = Field(description="patients with the marker")
+
+    @property
+    def marked(self) -> int:
+        return self.positive
+
+
 class AveragePrecision(Estimate):
-    """Average precision, with that of a model that knows nothing."""
+    """Average precision, with that of random scores."""
 
     chance: Number = Field(description="average precision of random scores: the prevalence")
 
@@ -63,7 +76,7 @@ class Calibration(_Line):
     """How well predicted probabilities agree with observed shares; intervals by a bootstrap of patients."""
 
     slope_interval: Interval = Field(description="of `slope`; null ends where too many resamples have no finite line")
-    intercept_interval: Interval = Field(description="of `intercept`; likewise")
+    intercept_interval: Interval = Field(description="of `intercept`; null ends as for `slope_interval`")
     observed_to_expected: Estimate = Field(description="O:E ratio: positives seen for each expected, 1 at best")
     ici: Estimate = Field(description="integrated calibration index: mean distance from a smooth calibration curve, 0 at best")
 
@@ -115,21 +128,16 @@ class PrecisionRecall(Part):
     precision: tuple[Number, ...]
 
 
-class BinaryFold(Fold):
+class BinaryFold(Positives, Fold):  # keys in the order of the bases, the last first
     """One fold's test patients."""
 
-    positive: int = Field(description="patients with the marker")
     auc: Number = Field(description="area under the ROC curve")
     chance_error: Number = Field(description="standard error of the AUC of random scores")
 
 
-class BinaryFigures(Figures):
+class BinaryFigures(Positives, Figures):
     """One model's figures on a binary endpoint."""
 
-    symbol: ClassVar[str] = "AUC"
-    marked_as: ClassVar[str] = "positive"
-
-    positive: int = Field(description="patients with the marker")
     prevalence: Number = Field(description="share of patients with the marker")
     auc: Estimate = Field(description="area under the ROC curve of all patients' scores together, DeLong's interval")
     auc_wilson: Interval = Field(description="interval of `auc` for these scores that also covers near 1, by Wilson's formula")
@@ -150,15 +158,11 @@ class BinaryFigures(Figures):
     recalibrated: Recalibrated | None = Field(description="of an external evaluation only")
 
     @property
-    def marked(self) -> int:
-        return self.positive
-
-    @property
     def rarer(self) -> int:
         return min(self.positive, self.n - self.positive)
 
 
-class BinaryNumbers(Tests, BinaryFigures):  # keys in the order of the bases, the last first
+class BinaryNumbers(Tests, BinaryFigures):
     """One model's figures and tests on a binary endpoint."""
 
 
@@ -168,27 +172,33 @@ class BinaryResult(Sentences, BinaryNumbers):
     not_probability: str | None = Field(description="why scores are no probabilities, in words; null where they are")
 
 
-class BinarySubgroup(Subgroup):
+class BinarySubgroup(Positives, Subgroup):
     """One candidate's AUC in one part of the cohort."""
 
-    positive: int = Field(description="patients with the marker")
 
-
-class BinaryEndpoint(EndpointPart):
+class BinaryEndpoint(Positives, EndpointPart):
     """A binary endpoint: who is labelled, what others reached, and every model's result."""
 
     kind: Literal["binary"]
-    positive: int = Field(description="of the patients with a known label, those with the marker")
     models: dict[str, BinaryResult] = Field(description="results by model")
     subgroups: tuple[BinarySubgroup, ...]
-    net_benefit_of_all: tuple[Number, ...] = Field(description="net benefit of calling everybody positive, per patient")
-
-    @property
-    def marked(self) -> str:
-        return f"{self.positive} positive"
+    net_benefit_of_all: tuple[Number, ...] = Field(description="net benefit of calling every patient positive, per patient")
 
 
 # A survival endpoint.
+
+
+class Deaths(Part):
+    """Patients who died, in what is of a survival endpoint."""
+
+    symbol: ClassVar[str] = "C"
+    marked_as: ClassVar[str] = "died"
+
+    events: int = Field(description="deaths")
+
+    @property
+    def marked(self) -> int:
+        return self.events
 
 
 class FollowUp(Part):
@@ -223,7 +233,7 @@ class AucAt(Part):
 
 
 class BrierScore(Part):
-    """A Brier score of predicted survival, weighted for censoring, beside that of one curve for everybody."""
+    """A Brier score of predicted survival, weighted for censoring, beside that of one curve for all patients."""
 
     value: Number = Field(description="of the model, 0 at best")
     reference: Number = Field(description="of the Kaplan-Meier curve of the same patients")
@@ -307,20 +317,15 @@ class Group(Part):
     at_risk: tuple[int, ...] = Field(description="patients at risk at `at_risk_days`")
 
 
-class SurvivalFold(Fold):
+class SurvivalFold(Deaths, Fold):
     """One fold's test patients."""
 
-    events: int = Field(description="deaths")
     harrell_c: Number = Field(description="Harrell's C")
 
 
-class SurvivalFigures(Figures):
+class SurvivalFigures(Deaths, Figures):
     """One model's figures on a survival endpoint."""
 
-    symbol: ClassVar[str] = "C"
-    marked_as: ClassVar[str] = "died"
-
-    events: int = Field(description="deaths")
     harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by a bootstrap of patients")
     harrell_c_half_width: Number = Field(description="half of the interval's width")
     harrell_c_within_folds: Value | None = Field(description="C of pairs within a fold; null without several folds")
@@ -340,10 +345,6 @@ class SurvivalFigures(Figures):
     at_risk_days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
     groups: dict[RiskGroup, Group]
     folds: tuple[SurvivalFold, ...]
-
-    @property
-    def marked(self) -> int:
-        return self.events
 
     @property
     def rarer(self) -> int:
@@ -420,17 +421,14 @@ class AddedValue(Part):
     sentences: tuple[str, ...] = Field(description="the answer in words")
 
 
-class SurvivalSubgroup(Subgroup):
+class SurvivalSubgroup(Deaths, Subgroup):
     """One candidate's C in one part of the cohort."""
 
-    events: int = Field(description="deaths")
 
-
-class SurvivalEndpoint(EndpointPart):
+class SurvivalEndpoint(Deaths, EndpointPart):
     """A survival endpoint: whose survival is known, what others reached, and every model's result."""
 
     kind: Literal["survival"]
-    events: int = Field(description="of the patients with a known survival, those who died")
     follow_up: FollowUp = Field(description="of the same patients")
     models: dict[str, SurvivalResult] = Field(description="results by model")
     subgroups: tuple[SurvivalSubgroup, ...]

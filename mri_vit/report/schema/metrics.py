@@ -8,10 +8,21 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import ConfigDict, Field, JsonValue
+from pydantic import Field
 
 from mri_vit.report.schema.endpoints import BinaryEndpoint, SurvivalEndpoint
-from mri_vit.report.schema.parts import Estimate, Number, Part
+from mri_vit.report.schema.parts import (
+    Design,
+    Drift,
+    Environment,
+    Estimate,
+    InternalEstimate,
+    Nothing,
+    Number,
+    Part,
+    SiteFigure,
+    Step,
+)
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
     Failures,
@@ -26,18 +37,12 @@ from mri_vit.report.schema.patients import (
 from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
-Design = Literal["cross-validation", "external", "table"]
-
-
-class Nothing(Part):
-    """An empty object, where a part does not apply."""
-
 
 class Cohort(Part):
     """The flow of patients."""
 
     patients: int = Field(description="patients in the cohort table or the list of the excluded")
-    excluded: int = Field(description="patients of whom every visit was excluded")
+    excluded: int = Field(description="patients whose visits were all excluded")
     excluded_reasons: dict[str, int] = Field(description="patients by reason; one may have several")
     predicted: int = Field(description="patients with a prediction")
     unpredicted: int = Field(description="patients neither excluded nor predicted")
@@ -66,15 +71,17 @@ class Contender(Part):
     patient_seconds: Number = Field(description="seconds for one patient's prediction, median over folds")
     training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
     trainings: int | None = Field(description="networks trained over folds, repeats and seeds; null where it is not known")
-    flat: int | None = Field(description="of these, whose tuning loss fell no more in the last fifth of the epochs; likewise")
+    flat: int | None = Field(
+        description="of these, networks whose tuning loss fell no more in the last fifth of the epochs; null where not known"
+    )
     mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
 
 
 class Probe(Part):
-    """Whether one model's CLS vector tells the patient's site."""
+    """Whether one model's CLS vector predicts the patient's site."""
 
     n: int = Field(description="patients")
-    sites: int = Field(description="sites that the probe tells apart")
+    sites: int = Field(description="sites that the probe distinguishes")
     balanced_accuracy: Estimate = Field(description="mean over sites of the share that the probe got right")
     chance: Number = Field(description="balanced accuracy of guesses: 1 / sites")
     p: Number = Field(description="one-sided permutation p, not adjusted")
@@ -83,20 +90,10 @@ class Probe(Part):
 
 
 class SiteProbe(Part):
-    """Whether a model's CLS vector tells the patient's site."""
+    """Whether a model's CLS vector predicts the patient's site."""
 
     site_column: str
     models: dict[str, Probe]
-
-
-class InternalEstimate(Part):
-    """The evaluated run's own out-of-fold estimate."""
-
-    measure: Literal["auc", "harrell_c"]
-    value: Number = Field(description="point estimate")
-    low: Number = Field(description="lower end of the 95 % confidence interval")
-    high: Number = Field(description="upper end of the 95 % confidence interval")
-    n: int = Field(description="patients")
 
 
 class Settings(Part):
@@ -112,47 +109,6 @@ class Settings(Part):
     explain: Explain
 
 
-class Environment(Part):
-    """What the run was made with."""
-
-    versions: dict[str, str] = Field(description="of Python and packages")
-    git_commit: str | None = Field(description="of the checkout; null outside of one")
-    device: str = Field(description="of all folds of all networks, with its name")
-    threads: int = Field(description="CPU threads")
-    seed: int = Field(description="of the study")
-    started: str = Field(description="date and time, ISO 8601")
-
-
-class Step(Part):
-    """One step of preparation, with the figures of the first prepared patient."""
-
-    model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, JsonValue]
-
-    step: str
-    methods: str = Field(description="the sentence for a paper's Methods")
-
-    @property
-    def source(self) -> str | None:
-        """Where the brain mask came from, of the step that finds it."""
-        source = (self.model_extra or {}).get("source")
-        return source if isinstance(source, str) else None
-
-    @property
-    def brain_ml(self) -> float | None:
-        """The volume of the brain, of the step that finds it."""
-        volume = (self.model_extra or {}).get("brain_ml")
-        return float(volume) if isinstance(volume, int | float) else None
-
-
-class Drift(Part):
-    """One measure in the run and here; intervals by bootstraps of either cohort's patients, independent of each other."""
-
-    internal: Estimate = Field(description="of the run's out-of-fold scores")
-    external: Estimate = Field(description="of this cohort's")
-    difference: Estimate = Field(description="external less internal")
-
-
 class CalibrationDrift(Part):
     """How one model's probabilities agree with what is observed, in the run and here."""
 
@@ -164,13 +120,6 @@ class CalibrationDrift(Part):
     observed_to_expected: Drift = Field(description="O:E ratio, 1 at best")
     excess: Drift = Field(description="mean probability less the observed share: above 0, probabilities run too high")
     sentence: str = Field(description="the same in words")
-
-
-class SiteFigure(Estimate):
-    """The figure of one site of this cohort, with its 95 % confidence interval."""
-
-    site: str = Field(description="as the cohort table names it")
-    n: int = Field(description="patients")
 
 
 class NewHospital(Part):

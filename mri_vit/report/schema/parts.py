@@ -1,4 +1,4 @@
-"""The bricks of `metrics.json`: figures with intervals, tests against chance, comparisons, and what endpoints share.
+"""The bricks of `metrics.json`: figures with intervals, tests, comparisons, and what a run and all endpoints share.
 
 A part refuses unknown keys. Undefined is NaN here and null in the file; a part that does not apply is None here and null there.
 """
@@ -8,7 +8,11 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, WithJsonSchema
+
+from mri_vit.settings.recipe import VIT
+
+OWN = VIT  # the study's own model; the other candidates are its comparators
 
 
 class Part(BaseModel):
@@ -84,6 +88,7 @@ class Band(Part):
     high: tuple[Number, ...] = Field(description="upper end at each point")
 
 
+Design = Literal["cross-validation", "external", "table"]
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
 ChanceMethod = Literal["refitted", "within folds", "scores as given"]
 
@@ -93,7 +98,7 @@ class ChanceTest(Part):
 
     method: ChanceMethod = Field(
         description="refits on permuted labels; or the error of given scores, inflated for what folds learn from each other; or "
-        "that error alone, for patients who taught no model"
+        "that error alone, for patients that no model was trained on"
     )
     value: Number = Field(description="AUC or C of pairs within a fold, mean over repeats; of the first repeat where refitted")
     error: Number = Field(description="standard error of `value` without a signal, for scores as given")
@@ -116,7 +121,7 @@ class Retraining(Part):
 
 
 class WithinSites(Part):
-    """A model among patients of one site, where knowing the site helps nobody."""
+    """A model among patients of one site, where knowing the site does not help."""
 
     sites: int = Field(description="sites with a pair to compare")
     value: Number = Field(description="AUC or C of pairs within a fold and a site")
@@ -206,6 +211,71 @@ class Pair(Part):
     brier: Difference | None = Field(
         description="of the Brier score, of survival the integrated one, by a bootstrap of patients; null without probabilities"
     )
+
+
+# What is read with a run.
+
+
+class Nothing(Part):
+    """An empty object, where a part does not apply."""
+
+
+class Environment(Part):
+    """What the run was made with."""
+
+    versions: dict[str, str] = Field(description="of Python and packages")
+    git_commit: str | None = Field(description="of the checkout; null outside of one")
+    device: str = Field(description="of all folds of all networks, with its name")
+    threads: int = Field(description="CPU threads")
+    seed: int = Field(description="of the study")
+    started: str = Field(description="date and time, ISO 8601")
+
+
+class Step(Part):
+    """One step of preparation, with the figures of the first prepared patient."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    step: str
+    methods: str = Field(description="the sentence for a paper's Methods")
+
+    @property
+    def source(self) -> str | None:
+        """Where the brain mask came from, of the step that finds it."""
+        source = (self.model_extra or {}).get("source")
+        return source if isinstance(source, str) else None
+
+    @property
+    def brain_ml(self) -> float | None:
+        """The volume of the brain, of the step that finds it."""
+        volume = (self.model_extra or {}).get("brain_ml")
+        return float(volume) if isinstance(volume, int | float) else None
+
+
+class InternalEstimate(Part):
+    """The evaluated run's own out-of-fold estimate."""
+
+    measure: Literal["auc", "harrell_c"]
+    value: Number = Field(description="point estimate")
+    low: Number = Field(description="lower end of the 95 % confidence interval")
+    high: Number = Field(description="upper end of the 95 % confidence interval")
+    n: int = Field(description="patients")
+
+
+class Drift(Part):
+    """One measure in the run and here; intervals by bootstraps of either cohort's patients, independent of each other."""
+
+    internal: Estimate = Field(description="of the run's out-of-fold scores")
+    external: Estimate = Field(description="of this cohort's")
+    difference: Estimate = Field(description="external less internal")
+
+
+class SiteFigure(Estimate):
+    """The figure of one site of this cohort, with its 95 % confidence interval."""
+
+    site: str = Field(description="as the cohort table names it")
+    n: int = Field(description="patients")
 
 
 # What results of binary and survival endpoints share.

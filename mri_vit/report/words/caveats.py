@@ -12,15 +12,22 @@ from markupsafe import Markup, escape
 
 from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
-from mri_vit.report.numbers import characteristics
-from mri_vit.report.numbers.added_value import AddedValueFigures
-from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.numbers.characteristics import FEWEST_EVENTS, SubgroupFigures
-from mri_vit.report.numbers.judged import MUCH_APART, Caveats
-from mri_vit.report.numbers.sites import FEWEST_OF_SITE, FEWEST_SITES, DriftFigures, Expectation, ProbeFigures
 from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
-from mri_vit.report.schema.metrics import Design
-from mri_vit.report.schema.parts import Estimate, Kind, Published
+from mri_vit.report.schema.measured import (
+    ALPHA,
+    FEWEST_EVENTS,
+    FEWEST_OF_SITE,
+    FEWEST_SITES,
+    MUCH_APART,
+    AddedValueFigures,
+    Caveats,
+    DriftFigures,
+    EndpointKind,
+    Expectation,
+    ProbeFigures,
+    SubgroupFigures,
+)
+from mri_vit.report.schema.parts import Design, Estimate, Kind, Published
 from mri_vit.report.verdicts import of_added_value
 from mri_vit.report.words.notation import (
     EXPLAINED,
@@ -76,7 +83,7 @@ def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     )
 
 
-def too_small(group: SubgroupFigures, kind: characteristics.Kind) -> str | None:
+def too_small(group: SubgroupFigures, kind: EndpointKind) -> str | None:
     """Why a subgroup is too small to judge."""
     if not group.small:
         return None
@@ -102,7 +109,7 @@ def drift_sentence(drift: DriftFigures) -> str:
     what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
     if not is_defined(here.value):
-        return f"{what} cannot be judged here: no patient was followed up that long"
+        return f"{what} cannot be judged here: no patient was followed for that long"
     if not is_defined(here.low):
         return f"{what} differ from what is observed here by {_points(here.value)}; the uncertainty of this value is not known"
     if here.low <= 0 <= here.high:

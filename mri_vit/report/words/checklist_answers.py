@@ -140,7 +140,7 @@ def refusals(metrics: Metrics, settings: Settings) -> str:
 @_with_settings
 def handling(metrics: Metrics, settings: Settings) -> str:
     masks = "brain masks have to be given" if settings.prepare.brain == "mask" else "nothing has to be drawn by hand"
-    return f"Scans are aligned, masked and normalised by the software; {masks}, and what fails its checks is named for a reader."
+    return f"The software aligns, masks and normalises the scans; {masks}, and it lists scans that fail its checks for a reader."
 
 
 def known_labels(metrics: Metrics) -> str:
@@ -278,10 +278,14 @@ def chosen(metrics: Metrics, settings: Settings) -> str:
 
 @_with_settings
 def withheld(metrics: Metrics, settings: Settings) -> str:
-    said = "The study's own model read the scans alone; the software withheld the labels of the patients whom a model predicted."
+    sentence = (
+        "The study's own model read the scans alone; the software withheld the labels of the patients that a model predicted."
+    )
     readers = [model for model in metrics.models if model.rpartition("+")[2] == CLINICAL]  # the control, and fused with it
     columns = metrics.notes.get("clinical_columns")
-    return said + (f" Clinical columns were read by {listed(readers)} alone: {escape(columns)}." if readers and columns else "")
+    return sentence + (
+        f" Clinical columns were read by {listed(readers)} alone: {escape(columns)}." if readers and columns else ""
+    )
 
 
 def versions(metrics: Metrics) -> str:
@@ -372,9 +376,7 @@ def subgroups(metrics: Metrics) -> str:
     if not columns:
         return ""
     named = listed(sorted(escape(name) for name in columns))
-    return (
-        f"AUC and C, with intervals, of the models shown within subgroups by {named}; no other figure, and no test compares them."
-    )
+    return f"AUC and C, with intervals, of the models shown within subgroups by {named}; no test compares them."
 
 
 def failures(metrics: Metrics) -> str:

@@ -122,12 +122,12 @@ MADE_BY = {
     "and carried through the blocks)",
     "gradient_rollout": "gradient rollout [@rollout,chefer] (rollout of the positive part of gradient times attention)",
     "integrated_gradients": "integrated gradients [@ig] on the patches (baseline: the brain's mean brightness; positive part of "
-    "each place's sum)",
-    "occlusion": "occlusion [@occlusion] (fall of the evidence when a block of places is left out)",
+    "each grid position's sum)",
+    "occlusion": "occlusion [@occlusion] (drop in the evidence when a block of grid positions is left out)",
     "gradcam": "Grad-CAM [@gradcam] (the last convolutional map's channels, each weighted by the mean over its voxels of the "
     "evidence's gradient; positive part of the sum)",
-    "occlusion_by_air": "occlusion [@occlusion] (fall of the evidence when the voxels of a block of places are set to 0, as "
-    "outside the brain)",
+    "occlusion_by_air": "occlusion [@occlusion] (drop in the evidence when the voxels of a block of grid positions are set to "
+    "0, as outside the brain)",
 }
 EXPLAINED_CLASS = (
     "the class that is more likely after class weighting (the boundary is at log odds of 0; the report's threshold may differ)"
@@ -140,25 +140,25 @@ UNIT_NOTE = (
     "Maps are given relative to a uniform map, interpolated between grid positions and resampled to the patient's own scans."
 )
 JUDGED = (
-    "Maps were judged on {patients} by leaving out places in the map's order or putting them in [@rise], against random orders, "
-    "in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "
-    "randomised from the heads down [@sanity], of the other folds' networks, and after small noise and moves by one voxel."
+    "Maps were evaluated on {patients} by deleting or inserting grid positions in the map's order [@rise], against random "
+    "orders, in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "
+    "randomised from the heads down [@sanity], of the other folds' networks, and after small noise and shifts by one voxel."
 )
 JUDGED_BY_TUMOUR = (
-    "Where a tumour mask was given, a map's peak counted as a hit within one place of the tumour [@pointing], and the share of "
-    "the map inside the tumour was compared with the tumour's share of the places [@energy]."
+    "Where a tumour mask was given, a map's peak counted as a hit within one grid position of the tumour [@pointing], and the "
+    "share of the map inside the tumour was compared with the tumour's share of the grid positions [@energy]."
 )
 SUPERVISION_NOTE = (
     " The network was trained with the masks of its training patients, so a map on the tumour may show only that supervision."
 )
 SEQUENCES = (
     "Each sequence's part in a score is its exact Shapley value [@shapley] over the {sets} sets of sequences; a map's values "
-    "were divided among the sequences by the size of gradient × input at each place."
+    "were divided among the sequences by the size of gradient × input at each grid position."
 )
 STALE_KINDS = ("maps", "scores", "mean maps")  # of what may be to be made again
 GROUPS = (
-    "Maps on the common grid were averaged by label; the largest difference between two means at any place was compared with "
-    "those of 999 permutations of the labels, without correction for the number of maps."
+    "Maps on the common grid were averaged by label; the largest difference between two means at any grid position was "
+    "compared with those of 999 permutations of the labels, without correction for the number of maps."
 )
 
 
@@ -224,7 +224,7 @@ def _of_comparator(name: str, maps: ComparatorMaps) -> str:
     used = {entry.method for patient in maps.maps for entry in patient.maps}
     used |= {method for endpoint in (maps.scores.endpoints.values() if maps.scores else ()) for method in endpoint.methods}
     how = listed([MADE_BY[method] for method in METHODS if method in used])
-    judged = f", and judged in the same way on {counted(maps.scores.patients, 'patient')}" if maps.scores else ""
+    judged = f", and evaluated in the same way on {counted(maps.scores.patients, 'patient')}" if maps.scores else ""
     return f"Maps of the comparator {escape(name)} were made by {how}{judged}."
 
 

@@ -14,11 +14,10 @@ from mri_vit.metrics import comparison
 from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.discrimination import bootstrap_interval
 from mri_vit.metrics.intervals import RESAMPLES
-from mri_vit.report.numbers.sites import PERMUTATIONS
-from mri_vit.report.numbers.survival import TAU_DAYS
 from mri_vit.report.schema.endpoints import SurvivalResult
-from mri_vit.report.schema.metrics import Environment, Metrics
-from mri_vit.report.schema.parts import Part
+from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Environment, Part
 from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
 from mri_vit.report.words.notation import (
     counted,
@@ -42,7 +41,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
     "auc_bootstrap": f"Another interval of the AUC is from a bootstrap of patients, stratified by class ({AUC_RESAMPLES} "
     "resamples) [@bootstrap].",
-    "auc_within_folds": "The AUC was also taken over pairs of patients of the same fold [@janes].",
+    "auc_within_folds": "The AUC was also computed over pairs of patients of the same fold [@janes].",
     "average_precision": "Average precision has an interval from the same kind of bootstrap and is read against the share of "
     "positives.",
     "brier": "The Brier score [@brier] was computed from the predicted probabilities; its interval is from a bootstrap of "
@@ -52,24 +51,24 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
-    "net_benefit": "Clinical use was judged by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
+    "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
     "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
     "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell] with a 95 % percentile interval from a "
     f"bootstrap of patients ({RESAMPLES} resamples) [@bootstrap].",
-    "harrell_c_within_folds": "C was also taken over pairs of patients of the same fold.",
-    "uno_c": "Uno's C [@uno] weights by the inverse probability G(t) of not being censored by the day of a death, and counts "
+    "harrell_c_within_folds": "C was also computed over pairs of patients of the same fold.",
+    "uno_c": "Uno's C [@uno] weights each death by the inverse probability G(t) of not being censored by then, and counts "
     f"deaths before day {TAU_DAYS:.0f} or the end of follow-up, whichever is first.",
     "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring; its "
     "intervals are Wilson's [@wilson], by the spread of a bootstrap of patients.",
     "brier_at": "The Brier score of predicted survival at fixed times is weighted for censoring [@graf].",
     "integrated_brier": "The Brier score was also integrated over time [@graf], with an interval from a bootstrap of patients.",
-    "calibration_at": "Predicted survival was compared with that observed by Kaplan and Meier's method [@kaplan].",
+    "calibration_at": "Predicted survival was compared with observed survival by the Kaplan-Meier method [@kaplan].",
     "groups": "Patients of low and of high risk are shown by Kaplan-Meier curves [@kaplan].",
     "logrank": "The two groups were compared by the log-rank test [@mantel].",
     "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
     "test of proportional hazards [@grambsch].",
-    "restricted_mean": "The groups' mean survival up to a fixed day is compared too [@rmst].",
-    "decision_at": "Clinical use at fixed times was judged by net benefit, positives being estimated by Kaplan and Meier's "
+    "restricted_mean": "The restricted mean survival of the two groups was compared too [@rmst].",
+    "decision_at": "Clinical utility at fixed times was measured by net benefit, with positives estimated by the Kaplan-Meier "
     "method [@vickerssurvival], with a pointwise band from the patients' influence.",
     "fold_variance": "Figures of single folds are given as mean ± sample variance.",
     "judged:binary": "The judged AUC is over pairs of patients scored by the same model, mean over repeats; its 95 % "
@@ -81,9 +80,9 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
-    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, as each patient trained the models that scored the others; "
-    "the p is one-sided and normal.",
-    "chance_test:scores as given": "The AUC and C of these patients, on whom no model was trained, were tested by their "
+    "times sqrt(2 (1 - 1/K + 1/(K R))) for K folds and R repeats, because each patient was used to train the models that "
+    "scored the others; the p is one-sided and normal.",
+    "chance_test:scores as given": "No model was trained on these patients, so their AUC and C were tested by their "
     "standard error without a signal; the p is one-sided and normal.",
     "retraining": "The expected range of another training is a 95 % prediction interval from the trainings made.",
     "retraining:seeds": "These trainings are the single networks of several seeds in a fold; the model's score is their "
@@ -104,7 +103,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
     f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
-    "site_probe": "A linear probe [@probe] measured how well what the model's heads read predicts the site; its p is from "
+    "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson], its normal quantile divided by what refitting adds.",
 }
 
@@ -140,9 +139,9 @@ CONTROLS_MADE = {
     VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
     "brain and, where a mask was given, in the tumour)",
-    SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, as many as are best on the "
+    SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, their number chosen on the "
     "tuning patients)",
-    RADIOMICS: "as an upper reference, which no model has to beat, radiomics (the same regressions on principal components of "
+    RADIOMICS: "radiomics, an upper reference that no model has to beat (the same regressions on principal components of "
     "each sequence's radiomic features, by nyxus, in the true tumour mask)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
@@ -263,7 +262,7 @@ def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     sentences += sorted({escape(result.cutoffs) for result in survival if result.cutoffs})
     if metrics.design == "cross-validation" and "operating_point" in measures:
         sentences.append(THRESHOLDS)
-    sentences.append("A figure that cannot be computed (one class only, no event) is called undefined and is never replaced.")
+    sentences.append("A figure that cannot be computed (one class only, no event) is reported as undefined and never imputed.")
     if metrics.rules:
         rules = " ".join(f"({i}) {escape(rule)}" for i, rule in enumerate(metrics.rules, 1))
         sentences.append(f"Verdicts follow rules that were fixed in advance: {rules}")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.report.numbers.chance import ALPHA
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import Numbers
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.metrics import Card, Tick
-from mri_vit.report.schema.parts import Comparators, Comparison
+from mri_vit.report.schema.parts import OWN, Comparators, Comparison
 from mri_vit.report.verdicts import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
-from mri_vit.report.words.notation import adjusted_p, ends, interval, listed, number, p_value, signed
+from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -32,11 +31,6 @@ TOO_GOOD: Mapping[TooGood, str] = {
     "truth": "the scores reproduce the labels exactly",
     "gap": f"the probabilities of the two classes are at least {GAP:g} apart, as in patients that a model was trained on",
     "control": f"the result is at least {PERFECT:g} and every control is at most {NEAR_CHANCE:g}",
-}
-METHODS: Mapping[str, str] = {
-    "refitted": "refitted to permuted labels",
-    "within folds": "corrected for refitting",
-    "scores as given": "scores as given",
 }
 
 
@@ -59,7 +53,7 @@ def against_chance(result: Numbers, verdict: Verdict) -> str:
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
     low = " for so low a value" if below else ""
-    how = METHODS["within folds"] if below and test.method == "refitted" else _how(result)
+    how = CHANCE_TESTS["within folds"] if below and test.method == "refitted" else _how(result)
     figures = f"{result.symbol} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
     if retraining := result.retraining:
         unit = {"repeats": "training", "seeds": "single network"}[retraining.source]  # the score of several seeds is their mean
@@ -179,7 +173,7 @@ def verdict_rules() -> list[str]:
 def _how(result: Numbers) -> str:
     test = result.chance_test
     first = " in the first repeat" if test.method == "refitted" and len(result.repeats) > 1 else ""
-    return METHODS[test.method] + (f" {test.draws:,} times" if test.draws else "") + first
+    return CHANCE_TESTS[test.method] + (f" {test.draws:,} times" if test.draws else "") + first
 
 
 def _difference(test: Comparison, n: int, of: str = "") -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mri_vit.report.numbers.results import ContenderFigures
+from mri_vit.report.schema.measured import ContenderFigures
 from mri_vit.report.schema.metrics import Contender, Metrics, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting
@@ -17,14 +17,17 @@ from mri_vit.settings.sections import Grid
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"
-FUSION = "vit's networks as they are and a regression on the clinical columns, weighed on each fold's tuning patients"
+FUSION = "vit's networks and a regression on the clinical columns, weighted on each fold's tuning patients"
 PRETRAINED = {"mae": "a masked autoencoder", "dino": "DINO"}
 PRETRAINING_PATIENTS = {
     "others": "for each fold on all patients but its test patients",
     "unlabelled": "once for all folds, on the patients without any label",
     "all": "once for all folds, on all patients, test patients too",
 }
-POOLED_ALONE = {"max": "their largest values over the places", "mean": "their mean over the places"}  # by model.pool, without CLS
+POOLED_ALONE = {
+    "max": "their largest values over the grid positions",
+    "mean": "their mean over the grid positions",
+}  # by model.pool, without CLS
 SIZED = ("vit", "hybrid", "hybrid_resnet10", "monai_vit")  # architectures whose size the recipe sets
 REPORTED_ELSEWHERE = {  # keys that `architecture_in_words` and `weights_origin` report
     *("model.architecture", "model.channels", "model.weights", "model.weights_licence"),
@@ -120,14 +123,15 @@ PRETRAINING_METHODS = {
     "mae": "The masked autoencoder [@mae] read {mae.VISIBLE:.0%} of a patient's tokens, and a decoder of depth "
     "{mae.DECODER_DEPTH} and half the encoder's width, given {known}, predicted the patches of a random third of the others, "
     "{target}; the loss is the mean squared error over their brain voxels.",
-    "dino": "DINO [@dino] trains a student to give the outputs of a teacher, a moving average of its weights (momentum from "
-    "{dino.MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of places, two global ones and {local_crops} "
-    "local ones, each with its own intensities and mirroring, and the teacher's outputs are centred and sharpened.",
+    "dino": "DINO [@dino] trains a student to match the outputs of a teacher, a moving average of its weights (momentum from "
+    "{dino.MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of grid positions, two global ones and "
+    "{local_crops} local ones, each with its own intensity jitter and left–right flip, and the teacher's outputs are centred "
+    "and sharpened.",
 }
 SURVIVAL_HEADS = {  # what the survival head puts out, by model.survival
-    "hazard": "The survival head puts out discrete-time hazards in up to {heads.INTERVALS} intervals that end at quantiles of "
+    "hazard": "The survival head predicts discrete-time hazards in up to {heads.INTERVALS} intervals that end at quantiles of "
     "the training patients' event times, trained by their likelihood [@gensheimer]; the score is the summed cumulative hazard.",
-    "cox": "The survival head puts out a log hazard ratio, trained with Cox's partial likelihood [@cox] and Efron's treatment of "
+    "cox": "The survival head predicts a log hazard ratio, trained with Cox's partial likelihood [@cox] and Efron's treatment of "
     "ties [@efron].",
 }
 
@@ -140,7 +144,7 @@ def model_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     shape, kinds = settings.model, run_facts.kinds(metrics)
     sentences = _transformer(shape, settings.grid, settings.channels) if shape.architecture == "vit" else _volume_network(shape)
     if "binary" in kinds:
-        sentences.append("A binary head puts out a logit and is trained with cross-entropy.")
+        sentences.append("A binary head predicts a logit and is trained with cross-entropy.")
     if "survival" in kinds:
         from mri_vit.model import heads  # here, because a table's report does without PyTorch
 
@@ -162,15 +166,15 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
             f", and in parallel by a linear map of the log energy, over the patch, of {shape.texture} learned filters of 3³ "
             "voxels without a mean [@laws]; both read each sequence twice, as it is and normalised within the patch"
         )
-    read = "the places that hold brain" if shape.tokens == "foreground" else f"all {grid.places} places"
+    read = "the grid positions that hold brain" if shape.tokens == "foreground" else f"all {grid.places} grid positions"
     blocks = f"{depth} pre-norm blocks of width {dim} with {heads} attention heads and {mlp} hidden units with GELU"
     if not depth:
         blocks = f"its patch embedding and positions alone, of width {dim}, without a block"
     return [
         f"The model is a Vision Transformer [@vit] over 3D patches: {blocks}, "
         f"{encoder_parameters(shape, grid, channels):,} parameters without the heads.",
-        f"A patch of {run_facts.every_sequence(channels)} is embedded by {embedding}; a CLS token is put first, and each token "
-        f"gets a learned position embedding of its place. The encoder reads {read}.",
+        f"A patch of {run_facts.every_sequence(channels)} is embedded by {embedding}; a CLS token is prepended, and each token "
+        f"gets a learned position embedding. The encoder reads {read}.",
         f"Each endpoint has a linear head on {POOLED[shape.pool]}, and all endpoints share the encoder.",
     ]
 
@@ -194,7 +198,7 @@ def _volume_network(shape: Model) -> list[str]:
         f"It reads the box of the prepared grid that holds any brain, with {titles(shape.channels)} as its channels.",
         "Each endpoint has a linear head on its features, and all endpoints share the network.",
         "Where it normalises over a batch, means and variances are computed anew, over at most 64 training patients, before it "
-        "is judged.",
+        "is evaluated.",
     ]
 
 
@@ -220,13 +224,13 @@ def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     sentences += dict.fromkeys(methods)  # once for all who share it
     if any("from the weights of" in contender.beginning for contender in started):
         sentences.append(
-            facts.gap("weights", "what those weights were learned from, and whether any of these patients was among it")
+            facts.gap("weights", "on which data those weights were trained, and whether they include any of these patients")
         )
     if any(contender.beginning.startswith("pretrained") for contender in started):
         sentences.append("Pretraining sees scans and no label.")
     if metrics.transductive:
         sentences.append(
-            f"Transductive: a model was pretrained on scans of patients on whom it is judged: "
+            f"Transductive: a model was pretrained on scans of patients who are also evaluated: "
             f"{escape(metrics.transductive)}. The results may differ for patients whose scans are new to the model."
         )
     return sentences
@@ -255,7 +259,7 @@ def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     if not others:
         return []
     sentences = [
-        f"{counted(len(others), 'comparator')} {'was' if len(others) == 1 else 'were'} trained and judged on the same folds, "
+        f"{counted(len(others), 'comparator')} {'was' if len(others) == 1 else 'were'} trained and evaluated on the same folds, "
         "with the same recipe except as stated for each."
     ]
     for comparator in others:

@@ -31,6 +31,11 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
     RADIOMICS: "given the true tumour mask, an upper reference",
 }
 SYMBOLS = {"auc": "AUC", "harrell_c": "C"}  # of the measures that a result is judged by
+CHANCE_TESTS: Mapping[str, str] = {
+    "refitted": "refitted to permuted labels",
+    "within folds": "corrected for refitting",
+    "scores as given": "scores as given",
+}
 KINDS = {"better": "better", "chance": "chance", "worse": "worse", "undefined": "not judged"}
 MARKS = {"better": "▲", "chance": "○", "worse": "▼", "undefined": "–"}  # the kind once more, for those who see no colour
 MAP_KINDS = {
@@ -181,7 +186,7 @@ def tied(sentence: str) -> str:
 
 def symbol(result: BinaryResult | SurvivalResult) -> str:
     """The symbol of the measure that a result is judged by: AUC or C."""
-    return "AUC" if isinstance(result, BinaryResult) else "C"
+    return result.symbol
 
 
 def title(name: str) -> str:

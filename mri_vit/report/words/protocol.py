@@ -47,7 +47,7 @@ def _tumours(prepare: Prepare) -> list[str]:
     if prepare.tumour_crop_margin_mm is not None:
         sentences.append(
             f"Voxels further than {prepare.tumour_crop_margin_mm:g} mm from the tumour mask were set to 0 after intensities were "
-            "scaled, also of the patients who were predicted, so that every model was given where the tumour lies."
+            "scaled, also for the patients who were predicted, so every model knew where the tumour lies."
         )
     return sentences
 
@@ -56,12 +56,12 @@ def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> lis
     reference, others = title(prepare.reference), [channel for channel in channels if channel != prepare.reference]
     if not others:
         return [
-            f"One scan of each patient was used: {named(channels)}, read with its axes laid as RAS+.",
+            f"One scan of each patient was used: {named(channels)}, read with its axes in RAS+ order.",
             *brain_masks(prepare, channels, facts),
         ]
     sentences = [
-        f"{in_words(len(channels)).capitalize()} scans of each patient were used: {named(channels)}, read with their axes laid "
-        "as RAS+.",
+        f"{in_words(len(channels)).capitalize()} scans of each patient were used: {named(channels)}, read with their axes in "
+        "RAS+ order.",
         f"{titles(others)} {'was' if len(others) == 1 else 'were each'} aligned rigidly to {reference} by maximising Mattes "
         "mutual information [@mattes] "
         f"({register.BINS} histogram bins; copies of voxels no finer than {register.COARSE_MM:g} mm, then {register.FINE_MM:g} "
@@ -79,15 +79,15 @@ def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> lis
 
 def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
     quantities = [channel for channel in channels if is_quantitative(channel)]
-    left = f"{titles(quantities)}, which map a quantity, were left as they are." if len(quantities) > 1 else ""
-    left = f"{title(quantities[0])}, which maps a quantity, was left as it is." if len(quantities) == 1 else left
+    left = f"{titles(quantities)}, which are quantitative, were left as they are." if len(quantities) > 1 else ""
+    left = f"{title(quantities[0])}, which is quantitative, was left as it is." if len(quantities) == 1 else left
     if len(quantities) == len(channels):
         return [left]
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
         f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
         f"{bias.OUTLIER_SD:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
-        "so that a lesion is not taken for inhomogeneity, except in scans with more than "
+        "so that a lesion does not count as inhomogeneity, except in scans with more than "
         f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
         *([left] if left else []),
     ]
@@ -101,9 +101,9 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
         f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
-        f"% at each end were moved to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
-        f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} places); patches with any brain voxel were "
-        "kept, with everything outside the brain set to zero.",
+        f"% at each end were clipped to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
+        f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} grid positions); patches with any brain voxel "
+        "were kept, with everything outside the brain set to zero.",
     ]
 
 
@@ -137,7 +137,10 @@ OPTIONAL_SETTINGS = {  # what is off unless a study asks for it: its value when 
         0.0,
         "Patients were translated at random along each axis, by whole voxels and at most {:g} mm, before patches were cut.",
     ),
-    "modality_dropout": (0.0, "Each sequence was emptied with a probability of {:g}, never all of a patient's [@moddrop]."),
+    "modality_dropout": (
+        0.0,
+        "Each sequence was set to zero with a probability of {:g}, but never all sequences of a patient [@moddrop].",
+    ),
 }
 
 
@@ -190,7 +193,7 @@ def mask_supervision(train: Train) -> list[str]:
         return []
     return [
         f"Tumour masks of the training patients supervised auxiliary losses: {', '.join(losses)}; attention and "
-        "labels count a patch by the square of its share of tumour. No mask was given to the model that predicted."
+        "labels weight a patch by the square of its tumour fraction. The model needed no mask to predict."
     ]
 
 
@@ -204,10 +207,10 @@ def _inputs(train: Train, places: int) -> list[str]:
     sentences += optional_settings(train)
     if train.flip_lr:
         sided = listed([escape(name) for name in train.laterality_endpoints])
-        but = f", and did not train {sided}, which may depend on the side, when mirrored" if sided else ""
-        sentences.append(f"Patients were mirrored left to right with probability one half{but}.")
+        but = f"; flipped patients did not train {sided}, which may depend on the side" if sided else ""
+        sentences.append(f"Patients were flipped left to right with a probability of 0.5{but}.")
     if train.intensity_jitter:
-        sentences.append(f"Each scan got a random gain and shift (standard deviation {train.intensity_jitter:g}).")
+        sentences.append(f"Each scan got a random intensity gain and shift (standard deviation {train.intensity_jitter:g}).")
     return sentences
 
 
@@ -215,11 +218,11 @@ def _regularisation(train: Train, drop_path: float, has_binary: bool) -> list[st
     sentences = []
     if drop_path:
         sentences.append(
-            f"Residual branches were left out at random with a probability rising over depth to {drop_path:g} [@droppath]."
+            f"Residual branches were dropped at random with a probability rising over depth to {drop_path:g} [@droppath]."
         )
     if train.class_weights and has_binary:
         sentences.append(
-            "Positives were weighted by negatives over positives of the training patients; the shift that this gives to the log "
+            "Positives were weighted by negatives over positives of the training patients; the resulting shift of the log "
             "odds was removed from the predicted probability."
         )
     return sentences

@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 from mri_vit.crossval import folds
 from mri_vit.metrics import within_fold
-from mri_vit.report.numbers.patients import Worst
-from mri_vit.report.reading.run import OWN
 from mri_vit.report.schema.endpoints import Result
-from mri_vit.report.schema.metrics import Design, Metrics, Settings
-from mri_vit.report.schema.parts import Kind
+from mri_vit.report.schema.measured import Worst
+from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
@@ -99,7 +98,7 @@ def could_show(result: Result) -> str:
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
-    """Of these models, the candidates that are shown (see `numbers.comparators`) and the controls."""
+    """Of these models, the candidates that are shown (see `numbers.results`) and the controls."""
     return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
 
 
@@ -155,7 +154,7 @@ def table1_caption(table: Table1) -> str:
             )
         caption += "."
     if table.left_out:
-        caption += f" {table.left_out} further columns of the cohort table are not described here."
+        caption += f" {table.left_out} further columns of the cohort table are not shown here."
     return caption
 
 

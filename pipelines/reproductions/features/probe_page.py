@@ -17,8 +17,8 @@ from mri_vit.features.extraction import Features
 from mri_vit.features.fitting import CLS, FIRST, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures.panels import CANDIDATES, DASHED, panel
-from mri_vit.report.numbers.chance import ALPHA
 from mri_vit.report.pages import csv_tables
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words import networks, notation
 from mri_vit.report.words.notation import adjusted_p, between, change, number, percent, with_sign
 from mri_vit.run.atomic import write_bytes

@@ -39,7 +39,8 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.intervals import rate
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
-from mri_vit.report.numbers.chance import ALPHA, Background
+from mri_vit.report.numbers.chance import Background
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.settings.schema import Endpoint, Train
 
 TABLE = Path(__file__).with_name("null_studies.csv")

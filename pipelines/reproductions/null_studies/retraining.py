@@ -20,7 +20,8 @@ import pandas as pd
 
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
-from mri_vit.report.reading.run import OWN, Run, read_run
+from mri_vit.report.reading.run import Run, read_run
+from mri_vit.report.schema.parts import OWN
 from mri_vit.settings.schema import Endpoint
 
 TABLE = Path(__file__).with_name("retraining.csv")

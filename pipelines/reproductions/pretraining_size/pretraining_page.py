@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from mri_vit.data.cohort import Patient
 from mri_vit.report.figures.panels import DASHED, strokes
-from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words import networks, notation
 from mri_vit.report.words.notation import adjusted_p, change, number, p_alone
 from mri_vit.run import files

@@ -15,7 +15,7 @@ import pandas as pd
 
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods import catalogue
-from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, duration, number, percent
 from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study

@@ -22,7 +22,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
 from mri_vit.explain.outputs import overlays
 from mri_vit.report.figures.panels import CANDIDATES, panel
-from mri_vit.report.numbers.chance import ALPHA
+from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, number, p_alone
 from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.recipe import title as sequence

@@ -16,6 +16,7 @@ from pydicom import dcmread
 from pydicom.dataset import Dataset
 from pydicom.uid import HEVCMP51, MPEG2MPML, DeflatedExplicitVRLittleEndian, HTJ2KLossless
 
+from mri_vit.data.nifti import corners_apart_mm
 from mri_vit.data.volume import Volume, canonical
 from mri_vit.errors import IntegrityError
 from mri_vit.importers.dicom import conversion, series
@@ -24,7 +25,7 @@ from mri_vit.importers.dicom.series import Series
 
 FAILING = {
     "gantrytilting/001": "tilted gantry: slices are stacked 14.0 degrees off their normal",
-    "notavolume/001": "no volume: all 4 images lie in the same place",
+    "notavolume/001": "no volume: all 4 images lie at the same position",
     "slicecount/001": "too few slices for a volume: 2; expected 4 or more",
     "sliceincrement/001": "missing slice: from 28.11 to 38.11 mm along the normal",
     "sliceincrement/002": "missing slice: from -133.75 to -132.25 mm along the normal",
@@ -214,7 +215,7 @@ def test_a_slice_of_another_direction_is_refused(tmp_path: Path) -> None:
         ({"PixelSpacing": [0.0, 0.0]}, "has pixels of 0 x 0 mm"),
         ({"PixelData": b"\0" * 100}, "holds 100 bytes of pixels where its header announces 960: it is cut off"),
         ({"SamplesPerPixel": 3}, "has 3 samples per pixel (colour)"),
-        ({"NumberOfFrames": 2, "PixelData": bytes(1920)}, "announces 2 frames and gives the place of 1"),
+        ({"NumberOfFrames": 2, "PixelData": bytes(1920)}, "announces 2 frames and gives the position of 1"),
     ],
 )
 def test_one_slice_that_differs_is_enough(tmp_path: Path, change: dict[str, object], expected: str) -> None:
@@ -230,7 +231,7 @@ def test_one_slice_that_differs_is_enough(tmp_path: Path, change: dict[str, obje
 
 def test_a_multi_frame_file_with_fewer_places_than_frames_is_refused(tmp_path: Path) -> None:
     dicom.write_enhanced(tmp_path, dicom.head(), NumberOfFrames=7, PixelData=bytes(7 * 960))
-    assert reason(tmp_path) == "image {} announces 7 frames and gives the place of 6"
+    assert reason(tmp_path) == "image {} announces 7 frames and gives the position of 6"
 
 
 def test_a_file_that_breaks_off_is_refused(tmp_path: Path) -> None:
@@ -446,7 +447,7 @@ def test_positions_that_a_scanner_rounds_are_no_reason_to_refuse_and_do_not_add_
     stretched = dicom.affine(dicom.OBLIQUE)
     stretched[:3, 2] *= 1 + 0.0004 / dicom.STEP_MM
     expected = canonical(Volume(voxels.transpose(2, 1, 0), stretched))
-    assert conversion.corners_apart_mm(found.affine, expected.affine, expected.shape).max() < 2e-3
+    assert corners_apart_mm(found.affine, expected.affine, expected.shape).max() < 2e-3
     np.testing.assert_array_equal(found.array, expected.array)
 
 

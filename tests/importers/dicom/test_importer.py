@@ -280,7 +280,7 @@ def test_the_key_lies_beside_the_output_for_its_owner_alone(tmp_path: Path) -> N
         identity.load_hasher(key, tmp_path / "out2")
     key.chmod(0o600)
     key.write_text("short")
-    with pytest.raises(UsageError, match="is no key"):
+    with pytest.raises(UsageError, match="is not a key"):
         identity.load_hasher(key, tmp_path / "out2")
     with pytest.raises(UsageError, match="lies in the output"):
         identity.load_hasher(tmp_path / "out" / "a.key", tmp_path / "out")

@@ -183,7 +183,7 @@ def test_a_comparator_is_told_by_its_architecture_and_by_what_differs_from_the_s
     assert networks.architecture_in_words(study.of(by_name["resnet10"])) == "3D ResNet-10; T1ce only"
     stem = study.model_copy(update={"model": study.model.model_copy(update={"depth": 0, "pool": "max"})})
     assert networks.architecture_in_words(stem) == (
-        "the Vision Transformer's patch embedding and positions, of width 768, and their largest values over the places, "
+        "the Vision Transformer's patch embedding and positions, of width 768, and their largest values over the grid positions, "
         "without a block"
     )
     assert networks.changes_in_words(study, by_name["resnet10"]) == ""
@@ -220,7 +220,7 @@ def test_no_folder_of_a_machine_is_told_with_the_weights(run):
     assert "somebody" not in json.dumps(told)
     said = " ".join(networks.pretraining_sentences(filled(told), Facts()))
     assert "vit was started from the weights of b16.npz (licence not stated)." in said
-    assert "**[author: what those weights were learned from" in said
+    assert "**[author: on which data those weights were trained" in said
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     )
     assert report_files.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
-    assert f"Transductive: a model was pretrained on scans of patients on whom it is judged: {who}" in written
+    assert f"Transductive: a model was pretrained on scans of patients who are also evaluated: {who}" in written
     for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
         assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
 
@@ -418,13 +418,13 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
     assert part.count("read 25% of a patient's tokens") == 1  # of two who share it
     assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
     part = written[written.index("## Comparators") : written.index("## Controls")]
-    assert "3 comparators were trained and judged on the same folds" in part
+    assert "3 comparators were trained and evaluated on the same folds" in part
     assert (
         "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385); tuning loss flat at the end of 0 of 3 trainings."
         in part
     )
     assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
-    assert "train.learning_rate 0.0001 (not 0.0003)" in part
+    assert notation.escape("train.learning_rate 0.0001 (not 0.0003)") in part
 
 
 def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):

@@ -117,7 +117,7 @@ def test_a_comparators_maps_are_judged_as_the_own_models_are(report: Written):
     ]
     said = " ".join(map_sentences.map_methods(metrics, Facts()))
     assert "Maps of the comparator resnet10 were made by Grad-CAM [@gradcam]" in said
-    assert "judged in the same way on 30 patients" in said
+    assert "in the same way on 30 patients" in said
 
 
 def test_the_page_sets_them_beside_the_own_model_and_says_how_coarse_they_are(report: Written):

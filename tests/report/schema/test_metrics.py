@@ -20,8 +20,8 @@ from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import endpoints, metrics, patients
 from mri_vit.report.schema import parts as bricks
-from mri_vit.report.schema.metrics import Metrics, Nothing, dumps
-from mri_vit.report.schema.parts import Part, Value
+from mri_vit.report.schema.metrics import Metrics, dumps
+from mri_vit.report.schema.parts import Nothing, Part, Value
 
 COMPARATORS = {"twin": "", "masked": 'pretrain.method = "mae"\npretrain.epochs = 1'}
 LEAVE_OUT = ("repeats = 1\n", 'repeats = 1\nleave_out = "site"\n')

@@ -35,8 +35,7 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.metrics import Nothing
-from mri_vit.report.schema.parts import Kind, Mean
+from mri_vit.report.schema.parts import Kind, Mean, Nothing
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.words import map_sentences
 from mri_vit.report.words.notation import escape
@@ -509,7 +508,7 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
 
 def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
     said = " ".join(map_sentences.map_methods(filled({"map_scores": scored}), Facts()))
-    assert "Maps were judged on 40 patients" in said
+    assert "evaluated on 40 patients" in said
     assert "Where a tumour mask was given" in said
     assert all(escape(rule) in said for rule in scored["rules"])
     lines = map_sentences.map_result_lines(filled({"map_scores": scored}))

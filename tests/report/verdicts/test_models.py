@@ -29,10 +29,11 @@ from mri_vit.report import assembly
 from mri_vit.report import verdicts as verdict
 from mri_vit.report.numbers import chance, characteristics, results, sites
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import Caveats
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import BinaryResult
+from mri_vit.report.schema.measured import Caveats
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.words import caveats, model_verdicts
 from mri_vit.settings import recipe
@@ -470,7 +471,7 @@ def test_a_subgroup_with_few_of_the_rarer_class_carries_a_warning(metrics):
     assert {row["small"] for row in rows} == {True, False}
     for row in rows:
         rarer = row["events"] if "events" in row else min(row["positive"], row["n"] - row["positive"])
-        assert row["small"] == (rarer < characteristics.FEWEST_EVENTS) == (row["warning"] is not None)
+        assert row["small"] == (rarer < measured.FEWEST_EVENTS) == (row["warning"] is not None)
         assert row["warning"] is None or f"{rarer} " in row["warning"]
 
 

@@ -14,9 +14,9 @@ from markdown_it import MarkdownIt
 from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, register
-from mri_vit.report.numbers import sites
-from mri_vit.report.numbers.survival import TAU_DAYS
+from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
@@ -192,7 +192,7 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"freeze_fraction": 0.15}, "In the first 15% of the steps only the heads"),
         ({"ema": 0.97}, "(decay 0.97)"),
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
-        ({"modality_dropout": 0.12}, "with a probability of 0.12, never all"),
+        ({"modality_dropout": 0.12}, "with a probability of 0.12, but never all"),
         ({"translation_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
         ({"mask_supervision_fraction": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
         ({"mask_supervision_attention": 0.7}, "supervised with the tumour's patches"),
@@ -235,17 +235,17 @@ def test_a_setting_of_the_network_is_told(change, told, text):
 def test_a_step_that_was_switched_off_is_not_claimed(text):
     off = settings(prepare=Prepare(brain="none", bias=False), flip_lr=False, intensity_jitter=0, class_weights=False)
     without = written(made_up(settings=off))
-    for words in ("N4", "mirrored", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
+    for words in ("N4", "flipped left to right", "gain and shift", "Positives were weighted", "deepbet", "mm around it"):
         assert words in text
         assert words not in without
 
 
-def test_what_a_mirrored_patient_did_not_teach_is_told(text):
-    told = "Patients were mirrored left to right with probability one half"
+def test_endpoints_that_a_flipped_patient_does_not_train_are_named(text):
+    told = "Patients were flipped left to right with a probability of 0.5"
     assert f"{told}." in text
     sided = written(made_up(settings=settings(laterality_endpoints=["mgmt", "tertp"])))
-    assert f"{told}, and did not train mgmt and tertp, which may depend on the side" in sided
-    assert "mirrored" not in written(made_up(settings=settings(laterality_endpoints=["mgmt"], flip_lr=False)))
+    assert f"{told}; flipped patients did not train mgmt and tertp, which may depend on the side" in sided
+    assert "flipped" not in written(made_up(settings=settings(laterality_endpoints=["mgmt"], flip_lr=False)))
 
 
 def test_the_preparation_tells_the_constants_of_its_steps(text):
@@ -344,7 +344,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
         (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
         (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),
-        (sites.PERMUTATIONS, "{} permutations of the sites within the folds"),
+        (measured.PERMUTATIONS, "{} permutations of the sites within the folds"),
         (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
     )
     metrics = made_up()
