@@ -259,7 +259,7 @@ def _failures(worst: Worst, verdict: Kind) -> Failures:
 
 
 def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, Planted]:
-    """What was planted beside what the study's own model was judged to have found; a coin that looks worse than one is a coin."""
+    """The expected verdicts beside those on the study's own model; “worse than chance” counts as chance."""
     found = {}
     for name, kind in expected.items():
         result = endpoints[name].models.get(OWN)
