@@ -80,8 +80,8 @@ class Patients(Part):
     """Which run predicted which patients."""
 
     both: int = Field(description="patients predicted in both runs")
-    a_alone: tuple[str, ...] = Field(description="patients predicted in A alone")
-    b_alone: tuple[str, ...] = Field(description="patients predicted in B alone")
+    a_alone: tuple[str, ...] = Field(description="patients predicted only in A")
+    b_alone: tuple[str, ...] = Field(description="patients predicted only in B")
     other_scans: tuple[str, ...] | None = Field(
         description="visits whose scan files differ between the runs; null where a run did not record them"
     )
@@ -342,7 +342,7 @@ def marked(endpoint: Endpoint, rows: pd.DataFrame) -> np.ndarray:
 
 
 def _result(endpoint: Endpoint, rows: pd.DataFrame, design: Design) -> Estimate:
-    """The result that a report on these patients alone would judge."""
+    """The result that a report on only these patients would judge."""
     nothing = Background(design, run_files.empty(predictions.NULL_COLUMNS), run_files.empty(predictions.SEED_COLUMNS), {})
     return chance.measure(endpoint, rows, nothing).judged
 
