@@ -23,9 +23,8 @@ from mri_vit.errors import UsageError
 from mri_vit.explain import map_jobs as explaining
 from mri_vit.explain.inspection import inspect_network
 from mri_vit.prepare import prepared
-from mri_vit.prepare.patient import Excluded, prepare_cohort, without_excluded
-from mri_vit.qc import check as quality
-from mri_vit.qc.check import CheckedCohort
+from mri_vit.prepare.patient import Excluded, without_excluded
+from mri_vit.qc.check import prepare
 from mri_vit.report.pages import report_files
 from mri_vit.report.pages.report_files import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
@@ -74,21 +73,6 @@ def check(study: Study, folder: Path) -> list[Patient]:
     folds.check(patients, study.endpoints, study.train)
     comparators.check(study, patients)
     return run_cohort.freeze(study, patients, folder)
-
-
-def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
-    """Prepare and check every patient; one who cannot be prepared, or exceeds a limit, goes to `excluded.csv` with the reason."""
-    checked = prepare_and_check(study, patients, folder, console)
-    if any(checked.findings.values()):
-        say(console, "`mri-vit qc` writes a page with the findings")
-    return checked.excluded
-
-
-def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> CheckedCohort:
-    """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
-    decided = quality.decisions_of(study, {patient.id for patient in patients}, partial(say, console, style=WARNING))
-    unprepared = prepare_cohort(study, patients, folder, console)
-    return quality.check_cohort(study, patients, unprepared, decided, folder, console)
 
 
 def pretrain(study: Study, folder: Path, console: Console) -> None:

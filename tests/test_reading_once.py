@@ -40,7 +40,7 @@ def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Study:
         (folder / "excluded.csv").write_text("patient,file,reason\n")
         return []
 
-    monkeypatch.setattr(stages, "prepare_cohort", prepare)
+    monkeypatch.setattr("mri_vit.qc.check.prepare_cohort", prepare)
     monkeypatch.setattr(front_page, "front_page", lambda *_: "")
     monkeypatch.setattr(patient_pages, "write_patient_pages", lambda *_: None)  # the prepared scans are made up
     monkeypatch.setattr(gallery, "report_figures", lambda *_: [])  # pictures take seconds

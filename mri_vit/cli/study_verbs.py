@@ -112,13 +112,13 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 @contextmanager
 def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
     """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
-    from mri_vit import study as stages
     from mri_vit.data import cohort, run_cohort
+    from mri_vit.qc.check import prepare_and_check
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
         patients = run_cohort.freeze(settings, cohort.of_study(settings), folder)
-        yield stages.prepare_and_check(settings, patients, folder, console)
+        yield prepare_and_check(settings, patients, folder, console)
 
 
 def _stage(name: str, study: Study) -> None:

@@ -34,7 +34,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     from mri_vit.model.network import Network  # imports torch
     from mri_vit.model.weights import fill, licence_of
     from mri_vit.predictors.slices import encoder_2d
-    from mri_vit.train.guide import refuse_unguided
+    from mri_vit.train.mask_supervision import refuse_without_masks
 
     for name, of in networks(study).items():
         try:
@@ -42,7 +42,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
             if of.train.uses_tumour_masks:
-                refuse_unguided(net, patients, of)
+                refuse_without_masks(net, patients, of)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
                 if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):

@@ -47,6 +47,36 @@ DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml ha
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
 SORTED_FILL, SHUFFLED_FILL = 0.5, 0.8  # of its span a running number fills, in the rows' order and in any: rows are left out
+ALIASES: dict[str, tuple[str, ...]] = {
+    "patient": (
+        *("patientid", "patientname", "pid", "subject", "subjectid", "participantid", "participant", "id", "case", "caseid"),
+        *("brats21id", "brats2021id", "brats20id", "brats2020id", "bratsid", "bratssubjectid"),
+    ),
+    "session": ("sessionid", "ses", "visit", "visitid", "timepoint"),
+    "t1": ("t1w", "t1n", "t1pre", "t1native", "nativet1"),
+    "t1ce": ("t1c", "t1gd", "t1gad", "t1post", "t1wce", "t1wgd", "t1contrast", "cet1", "ct1", "t1km", "t1cegd"),
+    "t2": ("t2w",),
+    "flair": ("t2f", "t2flair", "fl", "flairw"),
+    "brain_mask": ("brainmask", "brainsegmentation"),
+    "tumour_mask": ("tumourmask", "tumormask", "tumorsegmentation", "tumoursegmentation", "seg", "segm", "segmentation"),
+    "site": ("centre", "center", "hospital", "institution", "institute", "clinic"),
+    "age": ("ageyears", "ageatmri", "ageatscan", "ageatscanyears", "ageatdiagnosis"),
+    "sex": ("gender", "sexatbirth"),
+    "mgmt": ("mgmtstatus", "mgmtvalue", "mgmtmethylation", "mgmtpromoter", "mgmtpromoterstatus", "mgmtmethylationstatus"),
+    "pten": ("ptenmutation", "ptenstatus"),
+    "tertp": ("tertpromoter", "tertpromotermutation", "tertpromoterstatus", "tertpstatus"),
+    "idh": ("idhstatus", "idhmutation"),
+    "os_days": (
+        *("osmonths", "osweeks", "survivaldays", "survivalmonths", "survivalweeks", "daystodeathorlastfollowup"),
+        *("overallsurvivaldays", "overallsurvivalmonths", "overallsurvivalweeks", "os", "overallsurvival", "survival"),
+    ),
+    "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
+}
+# How public tables write a missing value.
+MISSING = {"", "na", "n/a", "nan", "none", "unknown", "--", "not available", "not applicable", "not reported"}
+NOTATION = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
+MAX_ID_DIGITS = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
+Form = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -265,36 +295,6 @@ def _examples(cells: Sequence[str], rows: Sequence[int]) -> str:
     return ", ".join(map(repr, different[:3])) + ", …" * (len(different) > 3)
 
 
-ALIASES: dict[str, tuple[str, ...]] = {
-    "patient": (
-        *("patientid", "patientname", "pid", "subject", "subjectid", "participantid", "participant", "id", "case", "caseid"),
-        *("brats21id", "brats2021id", "brats20id", "brats2020id", "bratsid", "bratssubjectid"),
-    ),
-    "session": ("sessionid", "ses", "visit", "visitid", "timepoint"),
-    "t1": ("t1w", "t1n", "t1pre", "t1native", "nativet1"),
-    "t1ce": ("t1c", "t1gd", "t1gad", "t1post", "t1wce", "t1wgd", "t1contrast", "cet1", "ct1", "t1km", "t1cegd"),
-    "t2": ("t2w",),
-    "flair": ("t2f", "t2flair", "fl", "flairw"),
-    "brain_mask": ("brainmask", "brainsegmentation"),
-    "tumour_mask": ("tumourmask", "tumormask", "tumorsegmentation", "tumoursegmentation", "seg", "segm", "segmentation"),
-    "site": ("centre", "center", "hospital", "institution", "institute", "clinic"),
-    "age": ("ageyears", "ageatmri", "ageatscan", "ageatscanyears", "ageatdiagnosis"),
-    "sex": ("gender", "sexatbirth"),
-    "mgmt": ("mgmtstatus", "mgmtvalue", "mgmtmethylation", "mgmtpromoter", "mgmtpromoterstatus", "mgmtmethylationstatus"),
-    "pten": ("ptenmutation", "ptenstatus"),
-    "tertp": ("tertpromoter", "tertpromotermutation", "tertpromoterstatus", "tertpstatus"),
-    "idh": ("idhstatus", "idhmutation"),
-    "os_days": (
-        *("osmonths", "osweeks", "survivaldays", "survivalmonths", "survivalweeks", "daystodeathorlastfollowup"),
-        *("overallsurvivaldays", "overallsurvivalmonths", "overallsurvivalweeks", "os", "overallsurvival", "survival"),
-    ),
-    "os_event": ("death", "dead", "deceased", "vitalstatus", "survivalstatus", "overallsurvivalstatus", "osstatus"),
-}
-
-# How public tables write a missing value.
-MISSING = {"", "na", "n/a", "nan", "none", "unknown", "--", "not available", "not applicable", "not reported"}
-
-
 def key(name: str) -> str:
     """A name without case, spaces and signs: `T1-Gd` is t1gd."""
     return re.sub(r"[^a-z0-9]", "", name.lower())
@@ -318,11 +318,6 @@ def nearest(column: str, header: Sequence[str]) -> str:
     """The name in a header that is meant by `column` in another spelling, or else the one that looks most like it."""
     meant = [name for name in header if our_column(name) == column]
     return meant[0] if meant else difflib.get_close_matches(column, header, n=1, cutoff=0.0)[0]
-
-
-NOTATION = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
-MAX_ID_DIGITS = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
-Form = tuple[str, ...]
 
 
 def form(name: str) -> Form:

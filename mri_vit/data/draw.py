@@ -23,6 +23,10 @@ from torch import Tensor
 from mri_vit.data import tokens
 from mri_vit.settings.schema import Study
 
+EMPTY = -1  # as a row: a patch of zeros, as every background grid position has one
+NOWHERE = -1  # as a grid position: no token at all, which only fills up a patient who has fewer than the others of the batch
+NO_PATCH = -1  # as a neighbour: there is no patch, only air
+
 
 def stream(*names: int | str) -> np.random.Generator:
     """The random stream of that name, the same on every machine.
@@ -32,10 +36,6 @@ def stream(*names: int | str) -> np.random.Generator:
     """
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest[:16], "little")))
-
-
-EMPTY = -1  # as a row: a patch of zeros, as every background grid position has one
-NOWHERE = -1  # as a grid position: no token at all, which only fills up a patient who has fewer than the others of the batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,9 +179,6 @@ def split(draw: Draw, first: int) -> tuple[Draw, Draw]:
 def stacked(draws: Sequence[Draw]) -> Draw:
     """The draws of several patients with equally many tokens as one."""
     return Draw(*(np.concatenate([getattr(draw, field.name) for draw in draws]) for field in fields(Draw)))
-
-
-NO_PATCH = -1  # as a neighbour: there is no patch, only air
 
 
 def neighbours(place: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 3 3 3"]:

@@ -26,6 +26,9 @@ from mri_vit.settings.schema import Study
 
 SHOWN_CHANGES = 8  # changes of a table that a message names
 EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
+SYNTHETIC_NOTE = "synthetic"  # the topic in notes.json; a run of real patients has none
+NO_FINDING = "what the run found in made-up scans says nothing about a real patient"
+SHOWN_PATIENTS = 3  # patients that a message names
 
 
 def freeze(study: Study, patients: list[Patient], run: Path) -> list[Patient]:
@@ -145,11 +148,6 @@ def _with_files(patient: Patient, change: Callable[[Path], Path]) -> Patient:
         brain_mask=patient.brain_mask and change(patient.brain_mask),
         tumour_mask=patient.tumour_mask and change(patient.tumour_mask),
     )
-
-
-SYNTHETIC_NOTE = "synthetic"  # the topic in notes.json; a run of real patients has none
-NO_FINDING = "what the run found in made-up scans says nothing about a real patient"
-SHOWN_PATIENTS = 3  # patients that a message names
 
 
 def synthetic_note(patients: Sequence[Patient], study: Study) -> dict[str, str]:

@@ -34,6 +34,28 @@ DECIMAL_COMMA = re.compile(r"[+-]?\d+(,\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be a thousand and more
 
 Row = tuple[int, dict[str, str]]  # the line on which it ends, and its cells by column
+EXCEL = "an Excel workbook (.xlsx)"
+SAVE = "save it as CSV UTF-8"
+MAGIC_BYTES = {  # of files that are no text
+    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an Excel workbook of the kind before 2007 (.xls), or one with a password",
+    b"\x1f\x8b": "compressed with gzip",
+    b"%PDF": "a PDF document",
+    b"PAR1": "a Parquet table",
+    b"$FL": "a table of SPSS (.sav)",
+    b"<stata_dta>": "a table of Stata (.dta)",
+}
+UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
+MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
+HEAD_BYTES = 512  # of a file: enough for the first tag of a page
+ARCHIVE_KINDS = {  # files in a zip archive by which it is known
+    "xl/workbook.xml": EXCEL,
+    "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
+    "content.xml": "an OpenDocument spreadsheet (.ods)",
+    "Index/Document.iwa": "a Numbers document",
+}
+MAX_UNPACKED_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
+DIGITS = 15  # that Excel keeps of a number
+SHOWN_ROWS = 5  # rows that a note names
 
 
 @dataclass(frozen=True)
@@ -243,30 +265,6 @@ def _cells(reader: Any, path: Path, before: int) -> Iterator[list[str]]:
         raise UsageError(
             f"{path}, line {reader.line_num + before + 1}: not CSV: {error}; look for a quotation mark without its pair"
         ) from None
-
-
-EXCEL = "an Excel workbook (.xlsx)"
-SAVE = "save it as CSV UTF-8"
-MAGIC_BYTES = {  # of files that are no text
-    b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an Excel workbook of the kind before 2007 (.xls), or one with a password",
-    b"\x1f\x8b": "compressed with gzip",
-    b"%PDF": "a PDF document",
-    b"PAR1": "a Parquet table",
-    b"$FL": "a table of SPSS (.sav)",
-    b"<stata_dta>": "a table of Stata (.dta)",
-}
-UTF_32 = re.compile(rb"\xff\xfe\0\0|\0\0\xfe\xff|\0\0\0[^\0]|[^\0]\0\0\0")
-MARKUP = re.compile(rb"(?i)(\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*<(!doctype|html|head|meta|style|table|\?xml)[\s>]")
-HEAD_BYTES = 512  # of a file: enough for the first tag of a page
-ARCHIVE_KINDS = {  # files in a zip archive by which it is known
-    "xl/workbook.xml": EXCEL,
-    "xl/workbook.bin": "a binary Excel workbook (.xlsb)",
-    "content.xml": "an OpenDocument spreadsheet (.ods)",
-    "Index/Document.iwa": "a Numbers document",
-}
-MAX_UNPACKED_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
-DIGITS = 15  # that Excel keeps of a number
-SHOWN_ROWS = 5  # rows that a note names
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,13 @@ from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 Inputs = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
+T = TypeVar("T")
+Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn
+CPU_SHARE = 0.25  # of the free memory; two trainings that start at once see the same, and each network needs some
+GPU_SHARE = 0.75  # of the GPU's: 5,000 patients of 21 MB in 141 GB, and ViT-B's activations beside them
+AHEAD = 4  # batches that are read before they are asked for
+READERS = 4  # files that are read at a time; a disk over a network answers several at once
+IN_CACHE = 2**19  # bytes of patches that are changed at a time on a CPU, so that they stay in a core's cache
 
 
 def token_file(study: Study, patient: Patient) -> Path:
@@ -58,16 +65,6 @@ def chosen_tokens(prepared: Tokens, which: Literal["all", "foreground"]) -> Inpu
         patches, place = np.zeros((prepared.grid.places, patches.shape[1]), patches.dtype), np.arange(prepared.grid.places)
         patches[prepared.place] = prepared.patches
     return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
-
-
-T = TypeVar("T")
-Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn
-
-CPU_SHARE = 0.25  # of the free memory; two trainings that start at once see the same, and each network needs some
-GPU_SHARE = 0.75  # of the GPU's: 5,000 patients of 21 MB in 141 GB, and ViT-B's activations beside them
-AHEAD = 4  # batches that are read before they are asked for
-READERS = 4  # files that are read at a time; a disk over a network answers several at once
-IN_CACHE = 2**19  # bytes of patches that are changed at a time on a CPU, so that they stay in a core's cache
 
 
 @dataclass(frozen=True)

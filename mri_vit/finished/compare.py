@@ -328,7 +328,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
         marked=comparison.MARKED,
-        symbols=comparison.SYMBOLS,
+        symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
         named=NAMED,
         record=RECORD,

@@ -39,7 +39,6 @@ MARKS = {"a": "▲", "b": "▼", "alike": "○", "same": "=", "undefined": "–"
 DESIGNS = {"cross-validation": "cross-validated", "external": "evaluated on another cohort"}
 ROLES = {"own": "the study's own model", "comparator": "comparator", "control": "control"}
 MARKED = {"binary": "positive", "survival": "events"}
-SYMBOLS = {"auc": "AUC", "harrell_c": "C"}
 DIVIDED = {
     "same": "Both runs assigned the common patients to the same folds, so both results compare the same pairs of patients.",
     "different": "The runs assigned the common patients to different folds, so each result compares other pairs of patients, and"
@@ -81,8 +80,8 @@ class Patients(Part):
     """Which run predicted which patients."""
 
     both: int = Field(description="patients predicted in both runs")
-    a_alone: tuple[str, ...] = Field(description="patients predicted in A alone")
-    b_alone: tuple[str, ...] = Field(description="patients predicted in B alone")
+    a_alone: tuple[str, ...] = Field(description="patients predicted only in A")
+    b_alone: tuple[str, ...] = Field(description="patients predicted only in B")
     other_scans: tuple[str, ...] | None = Field(
         description="visits whose scan files differ between the runs; null where a run did not record them"
     )
@@ -343,7 +342,7 @@ def marked(endpoint: Endpoint, rows: pd.DataFrame) -> np.ndarray:
 
 
 def _result(endpoint: Endpoint, rows: pd.DataFrame, design: Design) -> Estimate:
-    """The result that a report on these patients alone would judge."""
+    """The result that a report on only these patients would judge."""
     nothing = Background(design, run_files.empty(predictions.NULL_COLUMNS), run_files.empty(predictions.SEED_COLUMNS), {})
     return chance.measure(endpoint, rows, nothing).judged
 

@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import study as stages
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.loop import Tables, by_patient, sites, stacked, with_truth
 from mri_vit.data import cohort, predictions, run_cohort
@@ -31,7 +30,9 @@ from mri_vit.predictors.network import Neural
 from mri_vit.predictors.patient_tables import intensity_table
 from mri_vit.predictors.slices import slices_table
 from mri_vit.prepare.patient import Excluded, without_excluded
+from mri_vit.qc.check import prepare
 from mri_vit.report import assembly
+from mri_vit.report.pages.report_files import report_run
 from mri_vit.report.reading.run import read_run
 from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
@@ -76,7 +77,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
                 f"{study.cohort}: {', '.join(known)} would be no external test: weights that the run {run.folder} started from"
                 " were trained on labels of patients with these ids; leave them out, or rename them if they are other people"
             )
-        excluded = stages.prepare(study, patients, folder, console)
+        excluded = prepare(study, patients, folder, console)
         patients = without_excluded(patients, excluded)
         if patients:
             trained_run.refuse_own_patients(run, study, patients)
@@ -88,7 +89,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
             _write(run, study, predicted, notes, folder)
             if study.explained and VIT not in notes:
                 map_jobs.run_on_unseen(study, patients, run.folder, sum(repeat == 0 for repeat, _ in run.places), folder, console)
-            stages.report(folder, console)
+            report_run(folder, console)
     return excluded
 
 

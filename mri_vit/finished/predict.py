@@ -14,7 +14,6 @@ from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
-from mri_vit import study as stages
 from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import OURS, key
@@ -29,6 +28,7 @@ from mri_vit.importers.collections import LAYOUTS
 from mri_vit.importers.layout import Visit, files_below
 from mri_vit.importers.layout_reader import visits_among
 from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
+from mri_vit.qc.check import prepare
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import complete, write_bytes
@@ -97,7 +97,7 @@ def predict(run_home: Path, source: Path, output: Path, workers: int, allowed: A
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
-        excluded = stages.prepare(study, new.patients, folder, console)
+        excluded = prepare(study, new.patients, folder, console)
         patients = without_excluded(new.patients, excluded)
         if patients:
             seconds = {"prepare": (time.monotonic() - began) / len(new.patients)}

@@ -21,6 +21,14 @@ from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, followe
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
+REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
+# Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
+# with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
+ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
+TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
+# tau² is looked at up to so many variances of the values, at so many points 4 % apart, and interpolated between
+MAX_TAU_RATIO, TAU_POINTS = 1e4, 500
+
 Measures = Callable[[Float[np.ndarray, "b n"]], Float[np.ndarray, "b measures"]]
 Ends = tuple[float, float, float]  # a value, and the low and the high end of its 95 % interval
 
@@ -91,9 +99,7 @@ def drawn_survival(time_days: Days, event: Events, drawn: Drawn, at_day: float) 
     return (1 - died / np.where(at_risk > 0, at_risk, 1)).prod(axis=1)
 
 
-def drift(
-    inside: Cohort, outside: Cohort, seed: int, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
-) -> tuple[Drift, ...]:
+def drift(inside: Cohort, outside: Cohort, seed: int, resamples: int = RESAMPLES) -> tuple[Drift, ...]:
     """Each measure of two cohorts without a patient in common, and the outside's less the inside's.
 
     Definition: either cohort's patients are drawn with replacement, independently of the other's; the difference's interval
@@ -116,15 +122,15 @@ def drift(
         for stream, cohort in enumerate((inside, outside))
     ]
     draws = [one if cohort.varies else np.full_like(one, math.nan) for one, cohort in zip(draws, (inside, outside), strict=True)]
-    rows = [_with_ends(*one, confidence) for one in zip(values, draws, strict=True)]
-    rows.append(_with_ends(values[1] - values[0], draws[1] - draws[0], confidence))
+    rows = [_with_ends(*one) for one in zip(values, draws, strict=True)]
+    rows.append(_with_ends(values[1] - values[0], draws[1] - draws[0]))
     return tuple(Drift(*each) for each in zip(*rows, strict=True))
 
 
-def _with_ends(value: Float[np.ndarray, " m"], draws: Float[np.ndarray, "b m"], confidence: float) -> list[Ends]:
+def _with_ends(value: Float[np.ndarray, " m"], draws: Float[np.ndarray, "b m"]) -> list[Ends]:
     """Each measure's value with its percentile interval."""
-    undefined = np.isnan(value) | (np.isnan(draws).mean(axis=0) > (1 - confidence) / 2)
-    low, high = percentile_interval(np.where(undefined, 0.0, draws), confidence)
+    undefined = np.isnan(value) | (np.isnan(draws).mean(axis=0) > (1 - CONFIDENCE) / 2)
+    low, high = percentile_interval(np.where(undefined, 0.0, draws))
     ends = np.where(undefined, math.nan, np.stack([low, high]))
     return [(float(one), float(a), float(b)) for one, a, b in zip(value, *ends, strict=True)]
 
@@ -132,15 +138,6 @@ def _with_ends(value: Float[np.ndarray, " m"], draws: Float[np.ndarray, "b m"], 
 def _whole(observed: Float[np.ndarray, " b"], expected: Float[np.ndarray, " b"], n: int) -> list[Float[np.ndarray, " b"]]:
     """O:E and the excess of what was expected, per patient."""
     return [observed / np.where(expected > 0, expected, math.nan), (expected - observed) / n]
-
-
-REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
-# Of AUCs of one model from cohort to cohort: the distribution of their standard deviation over 469 models for heart disease
-# with 1,603 external validations, log-normal on the scale of the AUC: van Leeuwen et al. 2025, doi:10.1002/sim.70011.
-ASSUMED_TAU, ASSUMED_TAU_SD = 0.055, 0.015
-TAU_QUANTILES = 200  # of tau, over which an interval is a mean: its ends are within 0.002 of those of ten times as many
-# tau² is looked at up to so many variances of the values, at so many points 4 % apart, and interpolated between
-MAX_TAU_RATIO, TAU_POINTS = 1e4, 500
 
 
 def i_squared(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"]) -> float:

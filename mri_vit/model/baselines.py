@@ -31,6 +31,15 @@ from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
 Size = tuple[int, int, int]  # voxels along x, y, z
 Build = Callable[[Model, int, Size, int], nn.Module]  # the recipe, channels of the volume, its size, edge of a patch
 # MONAI is imported inside the builders: its import takes 8 s
+HE = "He et al. 2016, arXiv:1512.03385"
+CHEN = "Chen et al. 2019, arXiv:1904.00625"
+HUANG = "Huang et al. 2017, arXiv:1608.06993"
+TAN = "Tan & Le 2019, arXiv:1905.11946"
+DOSOVITSKIY = "Dosovitskiy et al. 2021, arXiv:2010.11929"
+HATAMIZADEH = "Hatamizadeh et al. 2022, arXiv:2201.01266"
+HU = "Hu et al. 2018, arXiv:1709.01507"
+BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, see GRID_CENTRE_MM in settings/sections.py
+MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a fifth longer than the template's
 
 
 @dataclass(frozen=True)
@@ -192,14 +201,6 @@ def _first_modules(net: Any, names: str) -> nn.Module:
     return nn.Sequential(OrderedDict((name, getattr(net, name)) for name in names.split()))
 
 
-HE = "He et al. 2016, arXiv:1512.03385"
-CHEN = "Chen et al. 2019, arXiv:1904.00625"
-HUANG = "Huang et al. 2017, arXiv:1608.06993"
-TAN = "Tan & Le 2019, arXiv:1905.11946"
-DOSOVITSKIY = "Dosovitskiy et al. 2021, arXiv:2010.11929"
-HATAMIZADEH = "Hatamizadeh et al. 2022, arXiv:2201.01266"
-HU = "Hu et al. 2018, arXiv:1709.01507"
-
 BASELINES: dict[str, Baseline] = {
     "resnet10": Baseline("3D ResNet-10", _fixed(partial(_resnet, 10)), 512, "layer4", 1, HE),
     "resnet10_max": Baseline(
@@ -240,10 +241,6 @@ HYBRIDS: dict[str, Hybrid] = {
         *(128, 8, "layer2", f"{DOSOVITSKIY}; {HE}"),
     ),
 }
-
-
-BRAIN_MM = ((-72.0, 72.0), (-107.0, 73.0), (-72.0, 82.0))  # the MNI152 brain's box, see GRID_CENTRE_MM in settings/sections.py
-MARGIN_MM = 16.0  # alignment is rigid, so a head keeps its size: room for one a fifth longer than the template's
 
 
 class VolumeEncoder(nn.Module):

@@ -22,6 +22,10 @@ from mri_vit.settings.recipe import Pool
 
 VAR_EPS = 1e-2  # added to a patch's variance: of voxels in standard deviations of the brain, a tenth of one is taken for noise
 ENERGY_EPS = 1e-3  # added to an energy before its logarithm: a response of 3 % of such a standard deviation
+POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
+POSITION_BASE = 100.0  # waves of 6 to some 400 grid positions; with the 10,000 of sentences most never turn within a grid of 14
+Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
+ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
 
 
 def embedding(patch_size: int, dim: int, stem: int | None, conv_stem: int | None, channels: int, texture: int = 0) -> nn.Module:
@@ -95,12 +99,6 @@ def cubes(patches: Float[Tensor, "b p k"], channels: int, edge: int) -> Float[Te
     """
     volumes = rearrange(patches, "b p (c x y z) -> (b p) c x y z", c=channels, x=edge, y=edge, z=edge)
     return volumes.contiguous(memory_format=torch.channels_last_3d)
-
-
-POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
-POSITION_BASE = 100.0  # waves of 6 to some 400 grid positions; with the 10,000 of sentences most never turn within a grid of 14
-Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
-ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
 
 
 def waves(places: int, dim: int) -> Float[Tensor, "p d"]:

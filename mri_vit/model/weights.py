@@ -35,6 +35,8 @@ from mri_vit.settings.file import under_present_names
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.sections import Grid
 
+SCHEMA = "mri-vit encoder 1"
+
 
 @torch.no_grad()
 def inflate(weights: Weights2D, encoder: Encoder) -> None:
@@ -120,9 +122,6 @@ def _refuse_other_shape(weights: Weights2D, encoder: Encoder) -> None:
     differing = [f"{key} {theirs} (the study's is {own})" for key, (theirs, own) in pairs.items() if theirs != own]
     if differing:
         raise UsageError(f"{weights.path}: it needs {', '.join(differing)}")
-
-
-SCHEMA = "mri-vit encoder 1"
 
 
 def save_encoder(encoder: nn.Module, made: Mapping[str, Any], path: Path) -> None:

@@ -40,7 +40,7 @@ WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 # With fewer known labels two fitted weights are worse than equal ones. Measured on synthetic evidence, mean test AUC over three
 # cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
 # and 0.752.
-FEWEST = 10
+MIN_VALIDATION_PATIENTS = 10
 NEAREST = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
 LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
@@ -164,8 +164,8 @@ def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor
 def lacking(endpoint: Endpoint, tune: Sequence[Patient], evidence: pd.DataFrame) -> str:
     """Why these patients do not determine the weights of an endpoint; "" where they do."""
     flags = {p.id: p.labels[endpoint.columns[-1]] for p in tune if p.knows(endpoint)}
-    if len(flags) < FEWEST:
-        return f"fewer than {FEWEST} tuning patients with a known label"
+    if len(flags) < MIN_VALIDATION_PATIENTS:
+        return f"fewer than {MIN_VALIDATION_PATIENTS} tuning patients with a known label"
     if endpoint.kind == "binary" and len(set(flags.values())) < 2:
         return "the tuning patients are of one class"
     if endpoint.kind == "survival" and not any(flags.values()):

@@ -36,7 +36,7 @@ from mri_vit.settings.source import ABSENT, shown
 
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
 LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
-FEWEST = 10  # patients from which a column's agreement with a label is informative
+MIN_INFORMATIVE = 10  # patients from which a column's agreement with a label is informative
 APART = 15.0  # times that one site's median lies below the others': half of 30.4
 FOLDS_NAMED = 8  # test folds that a sentence names
 
@@ -332,13 +332,15 @@ def plausibility_findings(
         column = endpoint.columns[0]
         for name in columns:
             both = [p for p in known if p.clinical[name].strip().lower() not in MISSING]
-            if len(both) >= FEWEST and _determines([p.clinical[name] for p in both], [str(p.labels[column]) for p in both]):
+            if len(both) >= MIN_INFORMATIVE and _determines(
+                [p.clinical[name] for p in both], [str(p.labels[column]) for p in both]
+            ):
                 words = f"column {name} gives {column} away in all {len(both)} patients who have both: is it a copy?"
                 yield _finding("noticed", "plausibility", words)
     for first, second in combinations(endpoints, 2):
         both = [p for p in patients if p.knows(first) and p.knows(second)]
         pairs = {(p.labels[first.columns[0]], p.labels[second.columns[0]]) for p in both}
-        if len(both) >= FEWEST and len(pairs) > 1 and all(a == b for a, b in pairs):
+        if len(both) >= MIN_INFORMATIVE and len(pairs) > 1 and all(a == b for a, b in pairs):
             words = f"{first.name} and {second.name} are equal in all {len(both)} patients who have both"
             yield _finding("noticed", "plausibility", words)
 
@@ -357,7 +359,7 @@ def _of_times(patients: Sequence[Patient], column: str) -> Iterator[Finding]:
         ids = tuple(p.id for p, is_month in zip(patients, months, strict=True) if is_month)
         yield _finding("noticed", "plausibility", f"{column}: {some}, {others}, {mixed}", patients=ids)
         return
-    if len(days) >= FEWEST and (median := float(np.median(days))) < SHORTEST_MEDIAN:
+    if len(days) >= MIN_INFORMATIVE and (median := float(np.median(days))) < SHORTEST_MEDIAN:
         words = f"{column}: half of {len(days)} times are below {median:g}; expected days: are these months?"
         yield _finding("noticed", "plausibility", words)
         return
@@ -367,7 +369,7 @@ def _of_times(patients: Sequence[Patient], column: str) -> Iterator[Finding]:
             by_value[p.clinical.get(name, "")].append(time_days)
         for value, times in by_value.items():
             rest = [time_days for other, others in by_value.items() if other != value for time_days in others]
-            if value and min(len(times), len(rest)) >= FEWEST and np.median(times) * APART < np.median(rest):
+            if value and min(len(times), len(rest)) >= MIN_INFORMATIVE and np.median(times) * APART < np.median(rest):
                 medians = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
                 words = f"{column}: the median of {name} {value} is {medians}; expected days: are these months?"
                 yield _finding("noticed", "plausibility", words)

@@ -22,7 +22,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import agreement
 from mri_vit.prepare.bias import MAD_TO_SD
-from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
+from mri_vit.prepare.patient import Excluded, excluded_table, prepare_cohort, without_excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
@@ -305,6 +305,21 @@ def outcome(finding: Finding, decisions: Mapping[str, Decision], study: Study) -
     if (decision := decisions.get(finding.patient)) and decision.keep:
         return KEPT
     return EXCLUDED if finding.reason in study.qc.exclude else FLAGGED
+
+
+def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare and check every patient; one who cannot be prepared, or exceeds a limit, goes to `excluded.csv` with the reason."""
+    checked = prepare_and_check(study, patients, folder, console)
+    if any(checked.findings.values()):
+        say(console, "`mri-vit qc` writes a page with the findings")
+    return checked.excluded
+
+
+def prepare_and_check(study: Study, patients: list[Patient], folder: Path, console: Console) -> CheckedCohort:
+    """Prepare every patient, then check each. A reviewer's decisions are read before the hours that preparing takes."""
+    decisions = decisions_of(study, {patient.id for patient in patients}, lambda line: say(console, line, WARNING))
+    unprepared = prepare_cohort(study, patients, folder, console)
+    return check_cohort(study, patients, unprepared, decisions, folder, console)
 
 
 def check_cohort(

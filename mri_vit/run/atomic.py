@@ -34,6 +34,12 @@ ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into:
 # A lock may not reach other hosts (NFS with "nolock", Lustre with "localflock"): what one of these builds is left alone for a
 # day, by the clock of the disk. Nobody prepares one patient for so long.
 FOREIGN_REST_S = 24 * 3600.0
+BUILDING = ".building"  # beside the target: parts lie in it, so that no sweep lists thousands of finished neighbours
+OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
+LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # what macOS and Windows leave in a folder that somebody looked at
+BUILT_ELSEWHERE = files.MAPS  # its folders are built in one of their own, so that no part file of a killed process is in them
+MAKING_LOCK = ".making.lock"
+LOCK_FILES = (".lock", ".holder")  # of an output that a process holds, or held
 
 
 def name_for(name: str) -> str:
@@ -205,10 +211,6 @@ def write_bytes(content: bytes, path: Path) -> None:
         beside.write_bytes(content)
 
 
-BUILDING = ".building"  # beside the target: parts lie in it, so that no sweep lists thousands of finished neighbours
-OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
-
-
 def refuse_link(path: Path) -> None:
     """Raise IntegrityError where something is to be written through a link."""
     if path.is_symlink():
@@ -271,12 +273,6 @@ def _fsync(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-LEFT_BY_SYSTEMS = (".DS_Store", "Thumbs.db", "desktop.ini")  # what macOS and Windows leave in a folder that somebody looked at
-BUILT_ELSEWHERE = files.MAPS  # its folders are built in one of their own, so that no part file of a killed process is in them
-MAKING_LOCK = ".making.lock"
-LOCK_FILES = (".lock", ".holder")  # of an output that a process holds, or held
 
 
 def refuse_links(output: Path, patterns: Iterable[str]) -> None:

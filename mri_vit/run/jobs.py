@@ -40,6 +40,10 @@ from mri_vit.settings.sections import Executor, Slurm
 
 LEDGER = "handed_out.json"
 WORKING = ".working.json"  # how the files of those who work end
+FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
+Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
+CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
+VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
 @dataclass
@@ -112,10 +116,6 @@ def close_ledger(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
     with suppress(OSError):
         home.parent.rmdir()
-
-
-FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
-Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,6 @@ def do_job(home: Path | None, name: str, function: Callable[..., Any], arguments
     """Do a job, and say in `home` who works on it."""
     with working_on(home, name):
         return function(*arguments)
-
-
-CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
 def gpus(devices: int) -> list[str]:

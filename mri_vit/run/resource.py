@@ -25,6 +25,9 @@ ASKED = re.compile(r"(?i)(?:allocate)\s+([\d.]+)\s*(bytes|[KMGTP]i?B)\b")
 UNITS = {"bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50}
 CGROUP = Path("/sys/fs/cgroup")  # of a container or a job, which may have less than the machine
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+NEVER = 2**31 - 1  # bytes at the heap's end that are given back, the largest number that mallopt takes
+LARGE = 2**30  # bytes of a block that comes from the kernel itself and goes back to it; activations are smaller
 
 
 def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = "") -> OutOfResource | None:
@@ -112,11 +115,6 @@ def require_gpus(count: int) -> None:
     if there < count:
         enough = f"train.devices {max(1, there)} needs no more than there are"
         raise UsageError(f"train.devices is {count}, and this process sees {there} GPU{'s' * (there != 1)}; {enough}")
-
-
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-NEVER = 2**31 - 1  # bytes at the heap's end that are given back, the largest number that mallopt takes
-LARGE = 2**30  # bytes of a block that comes from the kernel itself and goes back to it; activations are smaller
 
 
 @cache

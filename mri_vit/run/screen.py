@@ -14,6 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextCol
 from rich.text import Text
 
 WARNING = "yellow"
+EVERY_S = 60.0  # a night has some 500 lines then
+PACE_S = 3600.0  # over which the pace is taken; rich's own 30 s hold no two epochs of a large network, and so no time left
 
 
 def plain(text: str, style: str = "") -> Text:
@@ -36,10 +38,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-EVERY_S = 60.0  # a night has some 500 lines then
-PACE_S = 3600.0  # over which the pace is taken; rich's own 30 s hold no two epochs of a large network, and so no time left
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from mri_vit.train.checkpoint import State
 
 EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."
-GUIDED = "network."  # before the names of a network that is guided (guide.py), whose training has heads of its own
+MASK_SUPERVISED = "network."  # before the names of a network whose training has auxiliary heads (mask_supervision.py)
 FUSED = True  # one pass over all weights, a few times as fast on a CPU (pipelines/bench.py --part training)
 DECAYED = (2, 5)  # axes of a weight of a linear map and of a 3D convolution
 
@@ -55,7 +55,7 @@ def optimiser(net: nn.Module, study: Study) -> torch.optim.AdamW:
 
     Each group of parameters has a `share` of the learning rate, see `share`, and says whether it is of the `head`.
     """
-    named = [(name.removeprefix(GUIDED), parameter) for name, parameter in net.named_parameters()]
+    named = [(name.removeprefix(MASK_SUPERVISED), parameter) for name, parameter in net.named_parameters()]
     depth = 1 + max((int(name.split(".")[2]) for name, _ in named if name.startswith(BLOCKS)), default=-1)
     groups: dict[tuple[float, bool, float], list[nn.Parameter]] = defaultdict(list)
     for name, parameter in named:

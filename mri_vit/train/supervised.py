@@ -36,8 +36,8 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
-from mri_vit.train.guide import Guided, Masks
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
+from mri_vit.train.mask_supervision import Masks, MaskSupervised
 
 SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
 Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
@@ -50,7 +50,7 @@ Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
 class LabelledBatch:
     """A batch and its labels; with mixup also the partners' labels, and the share that a patient's own count.
 
-    `tumour` is each token's share of tumour, of a batch that is `guided`.
+    `tumour` is each token's share of tumour, with mask supervision.
     """
 
     batch: Batch
@@ -290,7 +290,7 @@ def fit_on(
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
     plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
-    learner = Guided(plain, settings) if settings.uses_tumour_masks else plain
+    learner = MaskSupervised(plain, settings) if settings.uses_tumour_masks else plain
     net, adamw = fabric.setup(learner, optimiser(learner, study))
     best = copy.deepcopy(plain)
     average = AveragedModel(plain, multi_avg_fn=get_ema_multi_avg_fn(settings.ema), use_buffers=True) if settings.ema else None
@@ -303,7 +303,9 @@ def fit_on(
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
     plan = schedule(len(train), study, folder, seed)
-    loss = guided_objective(plain, net, fabric) if settings.uses_tumour_masks else objective(plain, net, gathering(fabric))
+    loss = (
+        mask_supervised_objective(plain, net, fabric) if settings.uses_tumour_masks else objective(plain, net, gathering(fabric))
+    )
     for step in steps(feed, loss, Learner(fabric, net, adamw), plan, state, report):
         if average:
             average.update_parameters(plain)
@@ -339,13 +341,13 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
     return loss
 
 
-def guided_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[LabelledBatch]:
-    """The loss of a batch and the auxiliary losses of its tumour masks; `net` is a `Guided` that `fabric` set up."""
-    net.mark_forward_method("guided")  # type: ignore[operator]
+def mask_supervised_objective(plain: Network, net: nn.Module, fabric: Fabric) -> Objective[LabelledBatch]:
+    """The loss of a batch and the auxiliary losses of its tumour masks; `net` is a `MaskSupervised` that `fabric` set up."""
+    net.mark_forward_method("with_auxiliary_loss")  # type: ignore[operator]
 
     def loss(given: LabelledBatch) -> Tensor:
         with fabric.autocast():  # on one device Fabric hands over a marked method as it is, in single precision
-            outs, auxiliary = net.guided(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
+            outs, auxiliary = net.with_auxiliary_loss(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
         return total_loss(plain, outs, given.labels) + auxiliary
 
     return loss

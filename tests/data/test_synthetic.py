@@ -115,5 +115,5 @@ def test_a_study_notes_its_marked_patients_and_all_where_its_words_or_ids_say_so
     renamed = [replace(patient, id=f"demo-{patient.id}") for patient in patients]  # saved again, without a mark
     assert run_cohort.synthetic_note(renamed, tiny) == {"synthetic": "24 of 24 patients are synthetic"}
     assert run_cohort.synthetic_note([*renamed[1:], patients[0]], tiny) == {}
-    planted = tiny.model_copy(update={"report": tiny.report.model_copy(update={"planted": {"mgmt": "better"}})})
+    planted = tiny.model_copy(update={"report": tiny.report.model_copy(update={"expected_verdicts": {"mgmt": "better"}})})
     assert run_cohort.synthetic_note(patients, planted) == {"synthetic": "24 of 24 patients are synthetic"}

@@ -44,7 +44,7 @@ ASKED = 6  # patients of the other cohort
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study, list[Patient]]]:
     """A run with a comparator of two seeds, late fusion, and controls; late fusion fits weights from so many tuning patients."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late_fusion, "FEWEST", request.param)
+        patch.setattr(late_fusion, "MIN_VALIDATION_PATIENTS", request.param)
         study = make_tiny(tmp_path_factory.mktemp("run"))
         deep = Comparator(name="deep", model={"depth": 3}, train={"seeds": 2, "epochs": 1})
         learning = study.train.model_copy(update={"val_fraction": 0.4, "epochs": 1})
@@ -147,7 +147,7 @@ def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_t
             each = pd.concat([by_key(tables[which], value) for tables in folds_said], axis=1)
             mine = of(found, name)[which].assign(patient=lambda table: "x" + table.patient)
             pd.testing.assert_series_equal(by_key(mine, value), pd.Series(each.mean(axis=1)).sort_index(), check_names=False)
-    equal = late_fusion.FEWEST == 10
+    equal = late_fusion.MIN_VALIDATION_PATIENTS == 10
     assert (FUSED in notes) == equal
     assert ("equal weights for mgmt" in notes.get(FUSED, "")) == equal
 

@@ -317,7 +317,7 @@ class Candidate:
 
 def ranked(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Best first: whole head, recognised by name, original, 3D or axial, finest voxels, most slices, latest."""
-    return sorted(candidates, key=lambda one: ([-value for value in _merits(one).values()], one.series.name))
+    return sorted(candidates, key=lambda candidate: ([-value for value in _merits(candidate).values()], candidate.series.name))
 
 
 def why_not(candidate: Candidate, chosen: Candidate) -> str:
@@ -344,17 +344,15 @@ def open_t1(t1s: Sequence[Candidate]) -> list[Candidate]:
     A series without such evidence is the T1 where another is the T1ce, and where it is the only one that was acquired; others
     are reformatted from it. A field that is filled for all of several series, without names, separates none of them.
     """
-    evidence = {one.guess.agent_by for one in t1s}
-    has_t1ce = any(one.guess.channel == "t1ce" for one in t1s)
-    derived = [one for one in t1s if "DERIVED" in one.series.tags.image_type]
+    evidence = {t1.guess.agent_by for t1 in t1s}
+    has_t1ce = any(t1.guess.channel == "t1ce" for t1 in t1s)
+    derived = [t1 for t1 in t1s if "DERIVED" in t1.series.tags.image_type]
     several = len(t1s) > 1 and len(t1s) - len(derived) != 1
-    if several and evidence == {AgentBy.FIELD} and all(one.guess.channel == "t1ce" for one in t1s):
+    if several and evidence == {AgentBy.FIELD} and all(t1.guess.channel == "t1ce" for t1 in t1s):
         return list(t1s)
-    decided = not all(one.guess.agent_unknown for one in t1s)
-    unnamed = [] if has_t1ce or not several else [one for one in t1s if not (decided and one in derived)]
-    return [
-        one for one in t1s if one.guess.agent_by is AgentBy.UNCLEAR or (one.guess.agent_by is AgentBy.NOTHING and one in unnamed)
-    ]
+    decided = not all(t1.guess.agent_unknown for t1 in t1s)
+    unnamed = [] if has_t1ce or not several else [t1 for t1 in t1s if not (decided and t1 in derived)]
+    return [t1 for t1 in t1s if t1.guess.agent_by is AgentBy.UNCLEAR or (t1.guess.agent_by is AgentBy.NOTHING and t1 in unnamed)]
 
 
 def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Candidate]:
@@ -364,28 +362,28 @@ def by_content(t1s: Sequence[Candidate], scans: Mapping[str, Volume]) -> list[Ca
     """
     enhances = cache(lambda name, other: shows_agent(scans[name], scans[other]))
     decided = []
-    for one in t1s:
+    for t1 in t1s:
         others = [
-            other for other in t1s if other is not one and fat_suppressed(one.series.tags) == fat_suppressed(other.series.tags)
+            other for other in t1s if other is not t1 and fat_suppressed(t1.series.tags) == fat_suppressed(other.series.tags)
         ]
-        above = any(enhances(one.name, other.name) for other in others)
-        below = any(enhances(other.name, one.name) for other in others)
+        above = any(enhances(t1.name, other.name) for other in others)
+        below = any(enhances(other.name, t1.name) for other in others)
         channel = "t1ce" if above else "t1"
-        if one.guess.agent_by in (AgentBy.NAME, None) or above == below or (one.guess.agent_by is AgentBy.FIELD and above):
-            decided.append(one)
+        if t1.guess.agent_by in (AgentBy.NAME, None) or above == below or (t1.guess.agent_by is AgentBy.FIELD and above):
+            decided.append(t1)
         else:
             why = f"taken for {channel} by its voxels: {'it' if above else 'another of the visit'} enhances against the other"
-            decided.append(replace(one, guess=ChannelGuess(channel, True, f"{one.guess.reason}; {why}", AgentBy.VOXELS)))
+            decided.append(replace(t1, guess=ChannelGuess(channel, True, f"{t1.guess.reason}; {why}", AgentBy.VOXELS)))
     return decided
 
 
-def by_default(one: Candidate, t1s: Sequence[Candidate]) -> Candidate:
+def by_default(t1: Candidate, t1s: Sequence[Candidate]) -> Candidate:
     """A series without any evidence of an agent, with the reason why it counts as T1; any other as it is."""
-    if one.guess.agent_by is not AgentBy.NOTHING:
-        return one
+    if t1.guess.agent_by is not AgentBy.NOTHING:
+        return t1
     with_agent = any(other.guess.channel == "t1ce" for other in t1s)
     why = "another of the visit is the T1ce" if with_agent else "it is the only T1-weighted series that was acquired in the visit"
-    return replace(one, guess=replace(one.guess, reason=f"{one.guess.reason}; it counts as T1, as {why}"))
+    return replace(t1, guess=replace(t1.guess, reason=f"{t1.guess.reason}; it counts as T1, as {why}"))
 
 
 def _merits(candidate: Candidate) -> dict[str, float]:

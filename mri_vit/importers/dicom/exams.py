@@ -34,8 +34,8 @@ class Exam:
     @property
     def channels(self) -> set[str]:
         """Its channels; of several T1 scans for which no field states whether an agent was given, one may be T1ce."""
-        known = {one.guess.channel for one in self.candidates if one.guess.channel}
-        unknown = sum(one.guess.agent_unknown for one in self.candidates)
+        known = {candidate.guess.channel for candidate in self.candidates if candidate.guess.channel}
+        unknown = sum(candidate.guess.agent_unknown for candidate in self.candidates)
         return known | ({"t1ce"} if unknown > 1 else set())
 
     @property
@@ -157,11 +157,11 @@ def plan_visits(series: Sequence[Series], candidates: Sequence[Candidate]) -> Pl
     plan = Plan()
     placeholder = identity.is_placeholder_id(series[0].patient_id)
     by_study: dict[str, list[Candidate]] = {one.study_uid: [] for one in sorted(series, key=lambda one: one.study_uid)}
-    for one in candidates:
-        by_study[one.series.study_uid].append(one)
-    useful = [one.series for one in candidates if one.guess.channel]
+    for candidate in candidates:
+        by_study[candidate.series.study_uid].append(candidate)
+    useful = [candidate.series for candidate in candidates if candidate.guess.channel]
     days = {one.study_uid: when for one in (*series, *useful) if (when := identity.date_of(one.study_date))}
-    used = [uid for uid, ones in by_study.items() if any(one.guess.channel for one in ones)]
+    used = [uid for uid, group in by_study.items() if any(candidate.guess.channel for candidate in group)]
     if placeholder:
         _refuse_unlinked(plan, series, used)
     elif not used:  # nothing but what a table of choices may name
@@ -219,7 +219,7 @@ def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list
     parts = _frames(exam)
     full = [part for part in parts if exam.channels <= part.channels]
     uid = exam.study_uid
-    count = Counter(one.guess.channel for one in exam.candidates if one.guess.channel)
+    count = Counter(candidate.guess.channel for candidate in exam.candidates if candidate.guess.channel)
     if placeholder and not parts and len(count) > 1 and min(count.values()) > 1:
         plan.refuse(uid, "it has every scan several times, and neither PatientID, date nor frame of reference tells them apart")
         return []
@@ -228,7 +228,7 @@ def _of_undated(plan: Plan, exam: Exam, placeholder: bool, unknown: str) -> list
         plan.refuse(uid, f"{unknown}, and {frames}: they may be of several visits or people")
         return []
     if len(parts) > 1 and full:
-        rest = tuple(one for one in exam.candidates if one not in full[0].candidates)
+        rest = tuple(candidate for candidate in exam.candidates if candidate not in full[0].candidates)
         plan.remark(f"study {{}}: {unknown}; scans are taken from the one frame of reference that has all", uid)
         return [PlannedVisit(None, (full[0],), _aside(rest, "another frame of reference has all scans"), frozenset({uid}))]
     if len(parts) > 1:
@@ -248,8 +248,12 @@ def _exams(study: Exam) -> list[Exam]:
         full = [part for part in _frames(study) if needed <= part.channels]
         if len(full) != 1:
             return full or [study]
-        rest = [one for one in study.candidates if one not in full[0].candidates and one.guess.channel in full[0].channels]
-        kept = [one for one in study.candidates if one not in rest]
+        rest = [
+            candidate
+            for candidate in study.candidates
+            if candidate not in full[0].candidates and candidate.guess.channel in full[0].channels
+        ]
+        kept = [candidate for candidate in study.candidates if candidate not in rest]
         return [study.part(part) for part in (kept, rest) if part]
     ordered = sorted(study.candidates, key=_second)
     parts = [[ordered[0]]]
@@ -263,8 +267,10 @@ def _exams(study: Exam) -> list[Exam]:
 
 def _frames(study: Exam) -> list[Exam]:
     """Its parts of one frame of reference each."""
-    frames = {one.series.frame_uid for one in study.candidates if one.guess.channel} - {""}
-    return [study.part(one for one in study.candidates if one.series.frame_uid == uid) for uid in sorted(frames)]
+    frames = {candidate.series.frame_uid for candidate in study.candidates if candidate.guess.channel} - {""}
+    return [
+        study.part(candidate for candidate in study.candidates if candidate.series.frame_uid == uid) for uid in sorted(frames)
+    ]
 
 
 def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -> list[PlannedVisit]:
@@ -273,7 +279,7 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     every: set[str] = set().union(*(exam.channels for exam in scanned))
     needed = every & set(CHANNELS) or every
     full = [exam for exam in scanned if needed <= exam.channels]
-    idle = tuple(one for exam in exams if not exam.channels for one in exam.candidates)
+    idle = tuple(candidate for exam in exams if not exam.channels for candidate in exam.candidates)
     bases = full or scanned
     year_alone = not full and len({exam.study_uid for exam in bases}) > 1 and (day.month, day.day) in identity.YEAR_ALONE
     if len(bases) > 1 and (year_alone or not _in_order(bases)):
@@ -288,7 +294,7 @@ def _of_day(plan: Plan, day: date, uids: Sequence[str], exams: Sequence[Exam]) -
     visits = _around(full, scanned) if full else _in_clusters(scanned)
     made = []
     for number, (used, rest) in enumerate(visits):
-        aside = _aside([one for exam in rest for one in exam.candidates], "another exam of the day has all scans")
+        aside = _aside([candidate for exam in rest for candidate in exam.candidates], "another exam of the day has all scans")
         studies = frozenset(uids) if number == 0 else frozenset(exam.study_uid for exam in (*used, *rest))
         made.append(PlannedVisit(day, tuple(used), (*aside, *(_aside(idle, "") if number == 0 else ())), studies))
     _remark(plan, made)
@@ -356,8 +362,8 @@ def _remark(plan: Plan, visits: Sequence[PlannedVisit]) -> None:
             plan.remark("study {}: no scan is taken from it, because study {} of its day has all", uid, base)
 
 
-def _aside(ones: Sequence[Candidate], why: str) -> tuple[tuple[Candidate, str], ...]:
-    return tuple((one, why) for one in ones)
+def _aside(candidates: Sequence[Candidate], why: str) -> tuple[tuple[Candidate, str], ...]:
+    return tuple((candidate, why) for candidate in candidates)
 
 
 def _second(candidate: Candidate) -> float:

@@ -126,9 +126,9 @@ def net_benefit(
     of_all: Sequence[float],
     bands: Mapping[str, Band],
 ) -> Figure:
-    """Decision curves: net benefit of acting on each model, on act_on_all and on nobody, over the threshold probability.
+    """Decision curves: net benefit of acting by each model, on all patients and on none, over the threshold probability.
 
-    `bands` are pointwise 95 % bands; that of the first candidate alone is drawn, since others would hide each other.
+    `bands` are pointwise 95 % bands; only that of the first model is drawn, because several would hide each other.
     """
     with panel(height=SQUARE) as (figure, axes):
         grid, act_on_all = numbers(thresholds), numbers(of_all)
@@ -217,8 +217,8 @@ def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
 def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
     """Brier score over the horizons; the dashed line gives act_on_all the cohort's own Kaplan–Meier share."""
     with panel() as (figure, axes):
-        first = next(iter(models.values()))  # a candidate's: the shuffled control has times of its own
-        axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier alone")
+        first = next(iter(models.values()))  # a model's: the shuffled control has other times
+        axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier")
         highest = 0.25  # of a model that says one half for every patient
         for model, stroke in drawn(models):
             curve = models[model]
@@ -247,7 +247,7 @@ AXIS_FACTORS = (2, 3, 5, 10, 30, 100, 1000)  # how far a hazard ratio's axis may
 
 
 def added_value(model: str, analysis: CoxComparison) -> Figure:
-    """Hazard ratios of the covariates alone, then with the model's risk, which has a mark and colour of its own."""
+    """Hazard ratios of the covariates alone, then with the model's risk, which has another mark and colour."""
     groups = [("Covariates alone", analysis.without), ("With the risk", analysis.both)]
     ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
     factor = next((factor for factor in AXIS_FACTORS if math.log(factor) >= max(ends)), AXIS_FACTORS[-1])

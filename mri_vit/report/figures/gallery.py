@@ -40,7 +40,7 @@ Result = BinaryResult | SurvivalResult
 
 
 def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    """Name and figure, one at a time, since all of them at once would fill the memory for nothing."""
+    """Name and figure, one at a time, because all at once would need too much memory."""
     shown = {name: visible(metrics, endpoint.models) for name, endpoint in metrics.endpoints.items()}
     lines = [(title(name), _models(models)) for name, models in shown.items() if models]
     if lines:
@@ -98,7 +98,7 @@ def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> 
 
 
 def _every_model(metrics: Metrics, name: str) -> list[ForestRow]:
-    """A row per candidate where the other figures do not show them all; those that they show keep their colour."""
+    """A row per model where the other figures do not show all; models in those figures keep their colour."""
     if len(metrics.contenders) == len(metrics.shown):
         return []
     models = {model: result for model, result in metrics.endpoints[name].models.items() if is_candidate(model)}
@@ -107,12 +107,12 @@ def _every_model(metrics: Metrics, name: str) -> list[ForestRow]:
 
 
 def _models(models: Mapping[str, Result]) -> list[ForestRow]:
-    """A row per model, filled where it differs from chance by its verdict."""
+    """A row per model, filled where its verdict differs from chance."""
     rows = []
     for model, stroke in panels.drawn(models):
         result = models[model]
         row = _row(model, symbol(result), result.judged, result.n, stroke)
-        if result.verdict_kind == "undefined":  # without an interval, which would vouch for it
+        if result.verdict_kind == "undefined":  # without an interval, which would suggest a result
             row = replace(row, text=f"{symbol(result)} {judged_figure(result)}", low=row.value, high=row.value)
         rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
     return rows
@@ -133,7 +133,7 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
     if len(candidates) > 1:
         yield file_name("roc", name), endpoint_curves.pooled_roc(candidates)
     if models:
-        # Nobody is known where the shuffled control alone predicted the endpoint: its labels are nobody's.
+        # No label is known where only the shuffled control predicted the endpoint: its labels are permuted.
         prevalence = measured.positive / measured.known if measured.known else math.nan
         yield file_name("precision_recall", name), endpoint_curves.precision_recall(models, prevalence)
     if calibrated := {model: result.calibration.bins for model, result in models.items() if result.calibration}:
@@ -164,7 +164,7 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
     for days in sorted({at.days for result in models.values() for at in result.decision_at}):
         decided = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
         benefits = {model: at.net_benefit for model, at in decided.items()}
-        of_all = next(iter(decided.values())).net_benefit_of_all  # a candidate's: the shuffled control has times of its own
+        of_all = next(iter(decided.values())).net_benefit_of_all  # a model's: the shuffled control has other times
         bands = {model: at.net_benefit_band for model, at in decided.items()}
         yield file_name("decision", name, str(days)), endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands)
     if (added := measured.added_value) and not isinstance(added.analysis, str):
@@ -172,7 +172,7 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
 
 
 def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:
-    """A forest per candidate: everybody first, then a heading per column with its levels below."""
+    """A forest per model: all patients first, then a heading per column with its levels below."""
     styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
         overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
@@ -189,7 +189,7 @@ def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> For
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
-    """Of an external evaluation: each model's internal estimate above its external one."""
+    """For an external evaluation, each model's internal estimate above its external one."""
     models = metrics.endpoints[name].models
     styles = panels.strokes(list(models))
     groups = []
@@ -202,7 +202,7 @@ def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
 
 
 def _maps(scored: MapEvaluation) -> Iterator[tuple[str, Figure]]:
-    """Of the tumour, only endpoints whose prediction is a finding."""
+    """The figures of maps; the tumour's only for endpoints with a finding."""
     claimed = [
         (title(name), endpoint.methods)
         for name, endpoint in scored.endpoints.items()

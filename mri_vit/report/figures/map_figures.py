@@ -34,7 +34,7 @@ STROKES = dict(
 )
 CHANCE = Stroke(INK, DASHED, 1.2, "x")
 RATIOS = (1, 2, 4, 8, 16, 32)  # by doublings, like the maps' own scale
-LOWEST_RATIO = 0.8  # of the axes' shares of energy below the even one: less than its share is seen, how much less matters little
+LOWEST_RATIO = 0.8  # least energy ratio on the axis: below 1 the exact value matters little
 
 
 def deletion_insertion(curves: Mapping[Literal["deletion", "insertion"], MapCurves]) -> Figure:
@@ -59,7 +59,7 @@ def deletion_insertion(curves: Mapping[Literal["deletion", "insertion"], MapCurv
 
 
 def tumour_overlap(groups: Sequence[tuple[str, Mapping[AnyMethod, MapResult]]]) -> Figure:
-    """Of each method under its endpoint's heading: the map's share in the tumour over the tumour's own, and peaks that hit it.
+    """For each endpoint and method: the map's share in the tumour relative to the tumour's share of the brain, and peaks in it.
 
     Filled marks are the trained model's with 95 % intervals; crosses are means over networks of randomised weights with
     intervals over these networks; bars are what chance gives.

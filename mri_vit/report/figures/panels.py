@@ -1,4 +1,4 @@
-"""What the report's figures share: how a model is drawn, panels, the forest plot, and which vertices of a curve are drawn."""
+"""What the report's figures share: strokes of models, panels, the forest plot, calibration, and the vertices of curves."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DASHED = (0, (4, 3))
 
 @dataclass(frozen=True)
 class Stroke:
-    """How one model is drawn in every figure: colour and line differ together, so that neither is needed alone."""
+    """How one model is drawn in every figure: models differ in colour and in line, so that either is enough."""
 
     colour: str
     line: Any
@@ -43,7 +43,7 @@ class Stroke:
 
     @property
     def look(self) -> dict[str, Any]:
-        """The keywords of a line; candidates lie on top."""
+        """The keywords of a line; controls lie below the other models."""
         return {"color": self.colour, "ls": self.line, "lw": self.width, "zorder": 2.5 if self.candidate else 2.0}
 
 
@@ -55,8 +55,8 @@ CANDIDATES = (
     Stroke(INDIGO, (0, (9, 1.5, 2, 1.5)), 1.8, "<", candidate=True),
     Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", candidate=True),
 )
-PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a candidate that the other figures do not show
-OF_CONTROLS = {  # thinner than the candidates: what they are compared with
+PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a model that the other figures do not show
+OF_CONTROLS = {  # thinner than the other models
     CLINICAL: Stroke(ORANGE, (0, (4, 2)), 1.5, "^"),
     VOLUME: Stroke(SKY, (0, (1, 1.2)), 1.7, "v"),
     INTENSITY: Stroke(WINE, (0, (3, 1.2)), 1.5, "d"),
@@ -70,7 +70,7 @@ OF_CONTROLS = {  # thinner than the candidates: what they are compared with
 
 @runtime_checkable
 class Ends(Protocol):
-    """What has the ends of a 95 % interval."""
+    """A value with a 95 % interval."""
 
     @property
     def low(self) -> float: ...
@@ -80,7 +80,7 @@ class Ends(Protocol):
 
 @dataclass(frozen=True)
 class ForestRow:
-    """A line of a forest plot. NaN for what is undefined; `text` is what stands at the right."""
+    """A line of a forest plot, NaN where undefined; `text` stands at the right."""
 
     label: str
     text: str
@@ -88,7 +88,7 @@ class ForestRow:
     low: float
     high: float
     stroke: Stroke
-    filled: bool  # the mark of what differs from chance
+    filled: bool  # the mark of a value that differs from chance
     faint: bool = False  # too few patients to rely on
 
 
@@ -109,7 +109,7 @@ OF_FIGURES = ForestScale(
 
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
-    """The stroke of each model: controls have their own, candidates take the others in turn."""
+    """The stroke of each model: controls have fixed ones, other models take theirs in turn."""
     candidates = [model for model in models if is_candidate(model)]
     return OF_CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
 
@@ -192,7 +192,7 @@ def bars(axes: Axes, x: np.ndarray, y: np.ndarray, points: Sequence[Ends], strok
 
 
 def barred(models: Iterable[str]) -> list[str]:
-    """Who carries intervals: the candidates where they are few, else the first of them; more bars would hide each other."""
+    """The models drawn with intervals: all but controls where they are few, else the first; more bars would hide each other."""
     candidates = [model for model in models if is_candidate(model)]
     return candidates if len(candidates) <= MOST_BARRED else candidates[:1]
 
@@ -204,10 +204,9 @@ def legend_below(figure: Figure, columns: int) -> None:
 
 
 def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str, observed: str) -> Figure:
-    """What was observed against what was predicted in each model's groups; some carry 95 % intervals (see `barred`).
+    """Observed against predicted values in each model's groups; some with 95 % intervals (see `barred`).
 
-    Controls give way where there are more candidates than that. `predicted` and `observed`
-    name the axes.
+    Controls are left out where there are more models than that. `predicted` and `observed` name the axes.
     """
     with panel(height=SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
@@ -226,7 +225,7 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
     return figure
 
 
-CELL = 1 / 500  # of an axis: at a figure's own size less than a pixel of a screen, and than the thinnest line's width
+CELL = 1 / 500  # of an axis: less than a screen pixel and the thinnest line at a figure's own size
 
 
 def drawn_vertices(*coordinates: Float[np.ndarray, " n"]) -> Int[np.ndarray, " kept"]:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """Every table by its file name; one that would be empty is left out, but for the excluded.
+    """Every table by its file name; empty ones are left out, except that of excluded patients.
 
     `survivors` are the Kaplan–Meier curves of the risk groups, as drawn.
     """
@@ -56,12 +56,12 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
 
 
 def to_csv(table: pd.DataFrame) -> str:
-    """CSV whose text cells are text to a spreadsheet too: a leading = + - @ gets an apostrophe before it. Numbers stay."""
+    """CSV whose text cells no spreadsheet takes for formulas: a leading = + - @ gets an apostrophe. Numbers are unchanged."""
     return table.map(harmless).to_csv(index=False, lineterminator="\n")
 
 
 def _cells(part: Part) -> Cells:
-    """A part as the file has it, null where it is undefined."""
+    """A part as in metrics.json, null where undefined."""
     return part.model_dump(mode="json")
 
 
@@ -83,7 +83,7 @@ def _by_model(found: Mapping[str, Mapping[str, T]]) -> Iterator[tuple[Cells, T]]
 
 
 def _results(metrics: Metrics) -> Iterator[Cells]:
-    """A row per endpoint and model with every measure that is one value, named by its path, e.g. `auc.low`."""
+    """A row per endpoint and model with every single-valued measure, named by its path, e.g. `auc.low`."""
     for head, endpoint, result in _of_models(metrics):
         yield {**head, "kind": endpoint.kind, **_row(result)}
 
@@ -111,7 +111,7 @@ def _flat(part: Cells, above: str = "") -> Cells:
 
 
 def _characteristics(metrics: Metrics) -> Iterator[Cells]:
-    """A row per characteristic, split and level; of a number or a follow-up there is one level, without a name."""
+    """A row per characteristic, split and level; numbers and follow-up have one level, without a name."""
     for row in metrics.table1.rows:
         for split, cell in zip(metrics.table1.splits, row.cells, strict=True):
             figures = _cells(cell)
@@ -122,14 +122,14 @@ def _characteristics(metrics: Metrics) -> Iterator[Cells]:
 
 
 def _patient(one: Patient) -> Cells:
-    """A row per patient; of each endpoint, columns such as `mgmt.error`."""
+    """A row per patient; for each endpoint columns such as `mgmt.error`."""
     cells = _cells(one)
     several = {key: " ".join(cells[key]) for key in ("sessions", "maps")} | {"findings": "; ".join(cells["findings"])}
     return _flat({**cells, **several, "endpoints": {}}) | _flat(cells["endpoints"])
 
 
 def _curves(metrics: Metrics, key: str) -> Iterator[Cells]:
-    """A row per point of a curve that stands in a result as lists of equal length."""
+    """A row per point of a curve, which a result stores as lists of equal length."""
     for head, _, result in _of_models(metrics):
         curve = _cells(found) if (found := getattr(result, key, None)) else {}
         for point in zip(*curve.values(), strict=True):
@@ -148,7 +148,7 @@ def _calibration(metrics: Metrics) -> Iterator[Cells]:
 
 
 def _decision(metrics: Metrics) -> Iterator[Cells]:
-    """A row per threshold; of survival, for each day."""
+    """A row per threshold, and for survival per day."""
     for head, endpoint, result in _of_models(metrics):
         curves: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
         if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:

@@ -33,10 +33,10 @@ from mri_vit.settings.file import all_from_demo
 
 DEMO = "demo"  # the study on the built-in cohort
 VERSIONS_FIRST = ("mri-vit", "torch", "monai")
-REASONS_SHOWN = 6  # the flow diagram's box stays a box; the table below it has them all
+REASONS_SHOWN = 6  # rows in the flow diagram's box; the table below it has all
 
 # 10 MB of page open at once on a hospital's machine; the figures need up to 5 of them.
-MAPS_SHOWN, MAPS_EACH = 12, 3  # patients on the page, and maps of each; the rest are on the patients' own pages
+MAPS_SHOWN, MAPS_EACH = 12, 3  # patients on the page, and maps of each; patients' own pages have all
 MAPS_BUDGET, MAPS_WIDTH, MAPS_QUALITY = 2_000_000, 960, 80  # bytes of page; pixels, as the picture is drawn; WebP's scale
 GROUPS_BUDGET = 700_000  # bytes of the cohort's mean maps
 QC_BUDGET, QC_WIDTH, QC_QUALITY = 800_000, 224, 60  # a quarter of the sheet's width: enough to see a brain cut off
@@ -44,7 +44,7 @@ QC_BUDGET, QC_WIDTH, QC_QUALITY = 800_000, 224, 60  # a quarter of the sheet's w
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """A card's picture, a data: URL, and what it shows."""
+    """A card's picture as a data: URL, and its description."""
 
     picture: str
     words: str
@@ -100,7 +100,7 @@ def front_page(
 
 
 def _settings(metrics: Metrics) -> dict[str, dict[str, Any]]:
-    """The study's settings section by section; what stands above the first section is the study's own."""
+    """The study's settings by section; keys above the first section come under "study"."""
     plain = metrics.settings.model_dump(mode="json")
     head = {key: value for key, value in plain.items() if not isinstance(value, dict)}
     sections = {section: values for section, values in plain.items() if isinstance(values, dict)}
@@ -108,7 +108,7 @@ def _settings(metrics: Metrics) -> dict[str, dict[str, Any]]:
 
 
 def _patient_maps(run: Run, described: Sequence[PatientMaps]) -> list[tuple[PatientMaps, list[tuple[ShownMap, str]]]]:
-    """Patients with the first of their maps and their pictures; where bytes run out, each patient's first goes before others."""
+    """Patients with their first maps and pictures; within the budget of bytes each patient's first map has priority."""
     pairs = list(zip(run.maps, described, strict=True))[:MAPS_SHOWN]
     wanted = [
         (said.patient, entry, found.overlays[entry.index])
@@ -124,7 +124,7 @@ def _patient_maps(run: Run, described: Sequence[PatientMaps]) -> list[tuple[Pati
 
 
 def _mean_maps(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
-    """The cohort's mean maps with their pictures, endpoints with a finding first, and of these the maps that are their own."""
+    """The cohort's mean maps with their pictures; endpoints with a finding first, then their own maps before shared ones."""
     scored = metrics.map_scores.endpoints if metrics.map_scores else {}
 
     def weak(pair: tuple[GroupMaps, Path]) -> tuple[bool, bool]:
@@ -137,9 +137,9 @@ def _mean_maps(run: Run, metrics: Metrics) -> list[tuple[GroupMaps, str]]:
 
 
 def is_synthetic(run: Run) -> bool:
-    """Whether patients are synthetic, by the run's own note; a version before 0.6 wrote none, and the demo's names tell.
+    """Whether patients are synthetic, by the run's own note, or by the demo's patient names for versions before 0.6.
 
-    What an evaluation notes is of the run, not of those whom it judges.
+    The note of an evaluation is about the run, not about the patients it judges.
     """
     people = run.predictions.patient
     noted = run.design == "cross-validation" and SYNTHETIC_NOTE in run.notes
@@ -147,7 +147,7 @@ def is_synthetic(run: Run) -> bool:
 
 
 def _reasons(counts: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Reasons of exclusion with their patients, the most frequent first, the rare ones together."""
+    """Reasons of exclusion with their counts, the most frequent first, rare ones together."""
     ordered = sorted(counts.items(), key=lambda reason: -reason[1])
     rest = sum(count for _, count in ordered[REASONS_SHOWN:])
     return ordered[:REASONS_SHOWN] + ([("other reasons, listed below", rest)] if rest else [])
@@ -166,7 +166,7 @@ def _versions(environment: Nothing | Environment) -> list[tuple[str, str]]:
 
 
 def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
-    """The picture of each endpoint's card, where it has a finding: the map whose peak is the median of its method's."""
+    """The picture of each endpoint's card that has a finding: the map with the median peak of its method."""
     reference, found = run.study.prepare.reference, {}
     for name, card in metrics.cards.items():
         if verdicts.is_finding(metrics.endpoints[name].models[card.model]) and (pair := _typical(run, metrics, name)):
@@ -181,7 +181,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
 
 
 def _typical(run: Run, metrics: Metrics, endpoint: str) -> tuple[Map, ShownMap] | None:
-    """Of an endpoint's maps that can be drawn, by the method that stands best, the one with the median peak."""
+    """Among an endpoint's drawable maps by the best method, the one with the median peak."""
     scored = metrics.map_scores.endpoints.get(endpoint) if metrics.map_scores else None
     best = verdicts.best_method(scored) if scored else None
     drawable = [
@@ -211,33 +211,33 @@ class FailureCard:
 
 
 def failure_cards(run: Run, metrics: Metrics, links: Mapping[str, str]) -> dict[str, list[FailureCard]]:
-    """Of each endpoint the worst patients in their order; `links` are the patients' pages by visit."""
+    """The worst patients of each endpoint in order; `links` are the patients' pages by visit."""
     people = {one.patient: one for one in metrics.patients}
     sheets = _failure_sheets(run)
     shown: dict[str, list[tuple[Patient, Path | None, Path | None]]] = {}
     for name, found in metrics.failures.items():
         worst = [people[patient] for patient in found.patients]
         shown[name] = [(one, sheets.get(one.patient), _failure_map(run, metrics, one, name)) for one in worst]
-    wanted = list(dict.fromkeys(path for told in shown.values() for _, *both in told for path in both if path))
+    wanted = list(dict.fromkeys(path for cards in shown.values() for _, *both in cards for path in both if path))
     packed = dict(zip(wanted, page_pictures.shrunk(wanted, FAILURE_WIDTH, FAILURE_QUALITY, FAILURE_BUDGET), strict=False))
     small = {path: url for path, url in packed.items() if len(url) <= FAILURE_LARGEST}
     return {
         name: [
             FailureCard(one, _failure_link(one, links), *(small.get(path, "") if path else "" for path in (sheet, drawn)))
-            for one, sheet, drawn in told
+            for one, sheet, drawn in cards
         ]
-        for name, told in shown.items()
+        for name, cards in shown.items()
     }
 
 
 def _failure_sheets(run: Run) -> dict[str, Path]:
-    """The picture of the preparation of each patient's first visit."""
+    """The picture of preparation of each patient's first visit."""
     people = set(run.cohort.patient)
     return {subject(visit, people): path for visit, path in reversed(run.qc) if path.is_file()}
 
 
 def _failure_map(run: Run, metrics: Metrics, patient: Patient, endpoint: str) -> Path | None:
-    """The picture of the first map of the endpoint, else of one for all endpoints; None without any, and where none may stand."""
+    """The picture of the endpoint's first map, else of one for all endpoints; None without any, or without a finding."""
     card = metrics.cards.get(endpoint)
     if card is None or not verdicts.is_finding(metrics.endpoints[endpoint].models[card.model]):
         return None
@@ -255,7 +255,7 @@ def _failure_link(patient: Patient, links: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class NetworkMap:
-    """A network's map: the network's name, what is known of the map, and its picture, a data: URL."""
+    """A network's map: the network's name, the map's facts, and its picture as a data: URL."""
 
     model: str
     entry: ShownMap
@@ -264,7 +264,7 @@ class NetworkMap:
 
 @dataclass(frozen=True)
 class NetworkMaps:
-    """Maps of one patient for one endpoint, on the plane at a height in mm; whether it cuts a tumour, whose outline is drawn."""
+    """Maps of one patient for one endpoint on the plane at a height in mm; `tumour`: whether a tumour's outline is drawn."""
 
     patient: str
     endpoint: str
@@ -274,9 +274,10 @@ class NetworkMaps:
 
 
 def network_maps(run: Run, metrics: Metrics) -> NetworkMaps | None:
-    """The maps of the first patient of whom every network has some, one with a tumour mask before others.
+    """The maps of the first patient with maps by every network, preferably one with a tumour mask.
 
-    They are of the first endpoint that the own network finds, or else the first. None where no patient has maps by all of them.
+    They are of the first endpoint that the own network predicts better than chance, or else the first. None where no patient
+    has maps by all networks.
     """
     found = {OWN: (run.maps, metrics.maps)}
     found |= {name: (run.comparator_maps[name].maps, one.maps) for name, one in metrics.comparator_maps.items()}
@@ -317,13 +318,13 @@ def _network_maps_of(
 
 
 def _compared_endpoint(metrics: Metrics) -> str:
-    """The first that the own network finds, or else the first."""
-    told = [name for name, one in metrics.endpoints.items() if OWN in one.models and verdicts.is_finding(one.models[OWN])]
-    return next(iter(told or metrics.endpoints))
+    """The first endpoint that the own network predicts better than chance, or else the first."""
+    findings = [name for name, one in metrics.endpoints.items() if OWN in one.models and verdicts.is_finding(one.models[OWN])]
+    return next(iter(findings or metrics.endpoints))
 
 
 def _chosen_maps(said: PatientMaps, endpoint: str, model: str, metrics: Metrics) -> list[ShownMap]:
-    """A comparator's maps for the endpoint; of the own network's the method that stands best, or the endpoint's first."""
+    """A comparator's maps for the endpoint; for the own network the best method's map, or the endpoint's first."""
     maps = [entry for entry in said.maps if entry.endpoint == endpoint or not METHODS[entry.method].per_endpoint]
     if model != OWN:
         return sorted((entry for entry in maps if entry.endpoint), key=lambda entry: list(METHODS).index(entry.method))
@@ -334,7 +335,7 @@ def _chosen_maps(said: PatientMaps, endpoint: str, model: str, metrics: Metrics)
 
 
 def _tumour_mask(run: Run, patient: str, brain: Volume) -> Bool[np.ndarray, "x y z"] | None:
-    """The tumour on the brain's voxels; it lies in the reference's world."""
+    """The tumour, given in the reference's space, on the brain's voxels."""
     path = run.tumours.get(patient)
     if path is None or not path.is_file():
         return None

@@ -46,20 +46,20 @@ MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the 
 def viewer_volumes(
     prepared: Path | None, patient_map: Map | None, tumour: Path | None, entries: Sequence[Mapping[str, Any]], reference: str
 ) -> dict[str, Any]:
-    """What the viewer draws of a visit, as JSON's types: scans to choose from, maps over them, and the tumour's mask.
+    """The viewer's volumes of a visit as JSON types: scans, maps as overlays, and the tumour's mask.
 
     Parameters
     ----------
     prepared
-        The prepared visit's folder, whose scans are shown on the grid; None where it is gone.
-    found
-        The visit's maps, over the reference's brain on its own voxels; None where none were made or its brain was not published.
+        The prepared visit's folder, with scans on the grid; None where it no longer exists.
+    patient_map
+        The visit's maps on the voxels of the reference's brain; None where none were made or its brain was not published.
     tumour
         The tumour's mask, in the reference's space; None without one.
     entries
-        Those of `found`'s maps that are shown, in that order.
+        The maps of `patient_map` to show, in this order.
     reference
-        The sequence in whose space all lie.
+        The sequence in whose space all volumes lie.
 
     Raises
     ------
@@ -89,7 +89,7 @@ def viewer_volumes(
 
 
 def prepared_volumes(prepared: Path) -> dict[str, Volume]:
-    """The prepared scans by sequence, as bytes, on voxels of 2 mm or the grid's own; one that is missing is left out."""
+    """The prepared scans by sequence, as bytes, on voxels of 2 mm or coarser; missing sequences are left out."""
     stored = coarse_tokens(tokens.load(prepared / files.TOKENS))
     volumes = tokens.to_volume(stored)
     brain = (volumes != 0).any(axis=0)
@@ -105,7 +105,7 @@ def prepared_volumes(prepared: Path) -> dict[str, Volume]:
 
 
 def coarse_tokens(stored: Tokens) -> Tokens:
-    """The same brain on larger voxels, each the mean of several, as far as they divide a patch and stay within `FINEST_MM`."""
+    """The same brain on larger voxels, each a mean of several, up to `FINEST_MM` and as far as they divide a patch."""
     grid = stored.grid
     factor = max(n for n in range(1, grid.patch + 1) if grid.patch % n == 0 and (n == 1 or n * grid.spacing_mm <= FINEST_MM))
     sizes = dict.fromkeys("xyz", grid.patch // factor) | {"c": len(stored.channels)}
@@ -123,10 +123,10 @@ def tumour_volume(tumour: Volume) -> Volume:
 
 
 def map_levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
-    """A map in times the uniform map as bytes: 0 at an even share or less, 255 at the scale's top.
+    """A map relative to a uniform map as bytes: 0 at 1 or less, 255 at the scale's top.
 
-    Between them the squared level is even in the map's logarithm, because NiiVue's opacity below a threshold is the squared
-    level: so the opacity grows evenly with each doubling, as in explain/overlay.py.
+    Between them the squared level is linear in the map's logarithm, because NiiVue's opacity below a threshold is the squared
+    level: so each doubling adds the same opacity, as in explain/outputs/overlays.py.
     """
     height = np.log(heat.clip(SCALE[0], SCALE[-1])) / np.log(SCALE[-1])
     return np.rint(255 * np.sqrt(height)).astype(np.uint8)
@@ -142,7 +142,7 @@ def bounding_box(array: np.ndarray) -> tuple[slice, slice, slice]:
 
 
 def cropped(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
-    """The part of a volume in a box, lying where it lay."""
+    """The part of a volume in a box, at the same place in space."""
     affine = volume.affine.copy()
     affine[:3, 3] += affine[:3, :3] @ [part.start or 0 for part in box]
     return Volume(volume.array[box], affine)
@@ -157,13 +157,13 @@ def base64_nifti(volume: Volume) -> str:
 
 
 def drawable(patient_map: Map, reference: str) -> bool:
-    """Whether the brain and every map lie on the reference's voxels."""
+    """Whether the brain and every map exist on the reference's voxels."""
     needed = [patient_map.facts.get("brain"), *(entry["files"].get(reference) for entry in patient_map.facts["maps"])]
     return len(needed) > 1 and all(name and (patient_map.folder / name).is_file() for name in needed)
 
 
 def map_on_scan(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
-    """A map on the reference's voxels, like the brain. One of zeros is legal, though as a scan it would be refused as empty."""
+    """A map on the reference's voxels. A map of zeros is valid, although a scan of zeros is refused as empty."""
     return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
 
 
@@ -174,17 +174,17 @@ MONTH_TICKS = ((182.0, "6"), (365.0, "12"), (548.0, "18"), (730.0, "24"), (1095.
 
 @dataclass(frozen=True)
 class SurvivalCurve:
-    """Polylines as SVG has them, where years lie, and the patient's own time."""
+    """SVG polylines, tick positions, and the patient's own time."""
 
     predicted: str
     cohort: str
     ticks: Sequence[tuple[float, str]]
-    own: float | None  # where the patient's time lies; None where it is not known, or beyond the drawing
+    own: float | None  # position of the patient's time; None where it is unknown or beyond the axis
     died: bool
 
 
 def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"]) -> str:
-    """Kaplan and Meier's curve of everybody whose time is known."""
+    """The Kaplan–Meier curve of all patients with a known time."""
     if not len(time_days):
         return ""
     fitted = kaplan_meier(time_days, died, "cohort").survival_function_["cohort"]
@@ -194,7 +194,7 @@ def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"
 
 
 def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> SurvivalCurve:
-    """The curve of one patient of a cohort, with the patient's own time."""
+    """The curve of one patient of the cohort, with the patient's own time."""
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
     return survival_curve(points, of_all, own, bool(result.truth))
 
@@ -202,7 +202,7 @@ def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, 
 def survival_curve(
     points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, died: bool = False
 ) -> SurvivalCurve:
-    """The curve through a patient's (days, probability of being alive), which starts from 1."""
+    """The curve through a patient's (days, probability of being alive), starting at 1."""
     ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
     return SurvivalCurve(_polyline([(0.0, 1.0), *points]), of_all, ticks, own, died)
 
@@ -217,20 +217,20 @@ def _x(days: float) -> float:
 
 
 STRIP_WIDTH, STRIP_ROW = 420, 34  # the drawing's own units: its width, and the height of a row of dots
-MOST_DOTS = 400  # dots in a row; of more, every so-many-th by rank, which keeps the shape
+MOST_DOTS = 400  # dots in a row; of more patients an even sample by rank
 GOLDEN_RATIO = 0.618034  # dots are moved up and down by its multiples, which never line up
 
 
 @dataclass(frozen=True)
 class ScoreStrip:
-    """Dots by group, the patient's own place, the threshold's, and the ends of the scale in words."""
+    """Dots by group, the positions of the patient and the threshold, and the ends of the scale."""
 
-    groups: Sequence[tuple[str, Sequence[tuple[float, float]]]]  # name, and x and y of each dot
+    groups: Sequence[tuple[str, Sequence[tuple[float, float]]]]  # title, and x and y of each dot
     own: float
     threshold: float | None
     ends: tuple[str, str]
     height: int
-    scale: str  # what the scale is of
+    scale: str  # title of the axis
 
 
 def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, scale: str = "score") -> ScoreStrip:
@@ -259,8 +259,8 @@ def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, sca
     return ScoreStrip(groups, x(own), at, (f"{low:.2g}", f"{high:.2g}"), STRIP_ROW * len(groups), scale)
 
 
-BATCH = 32  # pictures read ahead; more would be read in vain where the budget ends
-WORKERS = 2  # Pillow lets go of Python's lock while it decodes and encodes
+BATCH = 32  # pictures read ahead; more would be wasted where the budget ends
+WORKERS = 2  # Pillow releases the GIL while it decodes and encodes
 
 
 def opened(path: Path) -> Image.Image:
@@ -273,7 +273,7 @@ def opened(path: Path) -> Image.Image:
 
 
 def shrunk(paths: Sequence[Path], width: int, quality: int, budget: int) -> list[str]:
-    """Each picture at most `width` pixels wide as a data: URL, as many from the first on as fit into `budget` bytes of page."""
+    """Pictures at most `width` pixels wide as data: URLs, in order, as many as fit into `budget` bytes of page."""
 
     def pack(path: Path) -> str:
         small = opened(path)
@@ -299,7 +299,7 @@ AXIAL = 2
 
 
 def map_thumbnail(brain: Volume, heat: Volume) -> str:
-    """The plane as a data: URL, the patient's right on its left.
+    """The axial plane of the map's peak as a data: URL, the patient's right on its left.
 
     `brain` and `heat` lie on the same voxels and are 0 outside the brain.
     """
@@ -308,10 +308,10 @@ def map_thumbnail(brain: Volume, heat: Volume) -> str:
 
 
 def side_by_side(brain: Volume, heats: Sequence[Volume], tumour: Bool[np.ndarray, "x y z"] | None) -> tuple[Sequence[str], float]:
-    """The same axial plane of several maps as data: URLs, and how high it lies in mm.
+    """The same axial plane of several maps as data: URLs, and its height in mm.
 
-    It is the plane that cuts most of the tumour, whose outline is drawn, or without a tumour that through the first map's peak.
-    All lie on the brain's voxels.
+    It is the plane with the largest section of the tumour, whose outline is drawn, or else the plane of the first map's peak.
+    All volumes lie on the brain's voxels.
     """
     scan, over = canonical(brain), [canonical(heat) for heat in heats]
     outline = canonical(Volume(tumour, brain.affine)).array if tumour is not None and tumour.any() else None

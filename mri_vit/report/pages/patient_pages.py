@@ -1,7 +1,7 @@
-"""The patients' pages: what was predicted of each beside the truth, the scans in three planes and in 3D with maps over them.
+"""The patients' pages: predictions beside the truth, and the scans in three planes and 3D with maps as overlays.
 
-A page opens from disk with no network. Viewer, script and style lie once in `viewer/`; a page's volumes, which are most of its
-bytes, lie beside it and stay where nothing that they show has changed.
+A page opens from disk without a network. Viewer, script and style are shared in `viewer/`; a page's volumes, most of its bytes,
+lie beside it and are kept while their contents have not changed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of
 WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
 SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
-LAYOUT = 2  # of the volumes: a higher number makes them anew
+LAYOUT = 2  # of the volumes: a higher number makes them again
 # 'self' of a file:// page is the disk; `data:` pictures are NiiVue's own letters and the maps' pictures
 POLICY = style.content_policy({"script-src": "'self'", "style-src": "'self'", "img-src": "'self' data:"})
 Points = dict[str, list[tuple[float, float]]]  # by patient, days and the probability of being alive
@@ -55,7 +55,7 @@ class Visit:
     name: str
     person: Patient
     session: str
-    maps: Map | None  # where they can be drawn
+    maps: Map | None  # None where they cannot be drawn
     said: PatientMaps | None  # of these maps
     prepared: Path | None
     tumour: Path | None
@@ -67,7 +67,7 @@ class Visit:
 
 
 def visits(run: Run, metrics: Metrics) -> list[Visit]:
-    """Every visit that was predicted, in the order of the report's patients."""
+    """Every predicted visit, in the order of the report's patients."""
     reference = run.study.prepare.reference
     shown = {
         found.patient: (found, said)
@@ -122,7 +122,7 @@ def write_patient_pages(run: Run, metrics: Metrics, found: Sequence[Visit], home
 
 
 def write_viewer(folder: Path, has_volumes: bool = True) -> None:
-    """The script and style of patients' pages, and the viewer with its licences where a page has volumes to show."""
+    """Write script and style of patients' pages, and the viewer with its licences where a page has volumes."""
     folder.mkdir(parents=True, exist_ok=True)
     vendored = resources.files("mri_vit.report.pages") / "vendor" / "niivue"
     for name in BUNDLE if has_volumes else ():
@@ -136,7 +136,7 @@ def write_viewer(folder: Path, has_volumes: bool = True) -> None:
 
 
 def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict[str, Any]:
-    """What the template shows of a visit."""
+    """The template's variables for a visit."""
     own = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
     packed = (
         page_pictures.shrunk([one.maps.overlays[entry.index] for entry in one.said.maps], WIDTH, QUALITY, BUDGET)
@@ -169,7 +169,7 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
 
 
 def _survival(run: Run, metrics: Metrics) -> Survival:
-    """By survival endpoint the cohort's curve, and the predicted survival of its card's model by patient."""
+    """By survival endpoint the cohort's curve, and each patient's survival as predicted by its card's model."""
     found = {}
     for name, card in metrics.cards.items():
         if metrics.endpoints[name].kind == "survival":
@@ -197,7 +197,7 @@ def _has_volumes(one: Visit) -> bool:
 
 
 def _write_sheet(one: Visit, path: Path) -> None:
-    """The QC picture: made anew each time, which takes less than to tell whether it is the same."""
+    """The QC picture: written every time, which is faster than checking whether it changed."""
     source = one.prepared and one.prepared / files.QC
     if source and source.is_file():
         with replacing(path) as beside:
@@ -205,7 +205,7 @@ def _write_sheet(one: Visit, path: Path) -> None:
 
 
 def _write_volumes(run: Run, one: Visit, path: Path) -> None:
-    """The volumes, unless they are there and their first line says that they were made of the same."""
+    """The volumes, unless a file exists whose first line shows that it was made from the same contents."""
     if not _has_volumes(one):
         return
     stamp = f"// {_stamp(one)}\n"
@@ -219,7 +219,7 @@ def _write_volumes(run: Run, one: Visit, path: Path) -> None:
 
 
 def _stamp(one: Visit) -> str:
-    """A hash of what the volumes are made of: records name the scans and maps by their content; a mask goes by size and time."""
+    """A hash of the volumes' sources: records identify scans and maps by content, size and time identify a mask."""
     records = [one.prepared and one.prepared / files.PATIENT, one.maps and one.maps.folder / files.MAP]
     order = [entry.index for entry in one.said.maps] if one.said else []
     mask = [one.tumour.stat().st_size, one.tumour.stat().st_mtime_ns] if one.tumour else []
@@ -228,7 +228,7 @@ def _stamp(one: Visit) -> str:
 
 
 def colour_table() -> dict[str, list[int]]:
-    """NiiVue's form of the colour scale: at level I the colour R, G, B; only level 0 is clear of itself (A)."""
+    """The colour scale in NiiVue's form: colour R, G, B at level I; only level 0 is transparent (A)."""
     level = np.rint(np.linspace(0, 255, NODES)).astype(int)
     red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
     columns = (red, green, blue, np.where(level > 0, 255, 0), level)
@@ -236,6 +236,6 @@ def colour_table() -> dict[str, list[int]]:
 
 
 def css_colours() -> list[str]:
-    """The scale from 1 to its top, even in the logarithm."""
+    """The colour scale from 1 to its top, linear in the logarithm."""
     rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
     return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]

@@ -25,9 +25,9 @@ from mri_vit.run import files
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
-from mri_vit.train import checkpoint, guide
-from mri_vit.train.guide import Guided, Masks, attention_loss, network_pass, share_loss, within
+from mri_vit.train import checkpoint, mask_supervision
 from mri_vit.train.loop import Turn
+from mri_vit.train.mask_supervision import Masks, MaskSupervised, attention_loss, network_pass, share_loss, within
 from mri_vit.train.supervised import Feed, fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
@@ -130,10 +130,10 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
     study, patients = masked
     study = changed(study, {**model, "zero_head": False}, **ALL, token_budget=None)
     plain = untrained(patients, study, 0).eval()
-    guided = Guided(plain, study.train).eval()
+    guided = MaskSupervised(plain, study.train).eval()
     patches, place = torch.randn(2, 20, 32), torch.stack([torch.randperm(64)[:20] for _ in range(2)])
     share, labels = torch.rand(2, 20), {"mgmt": torch.tensor([[1.0], [0.0]]), "os": torch.tensor([[90.0, 1.0], [500.0, 0.0]])}
-    outs, loss = guided.guided(patches, place, share, labels)
+    outs, loss = guided.with_auxiliary_loss(patches, place, share, labels)
     for name, expected in plain(patches, place).items():
         torch.testing.assert_close(outs[name], expected)
         torch.testing.assert_close(guided(patches, place)[name], expected)
@@ -239,7 +239,7 @@ def test_guidance_is_computed_in_the_precision_that_is_asked_for(
         seen.add(logits.dtype)
         return attention_loss(logits, share)
 
-    monkeypatch.setattr(guide, "attention_loss", watched)
+    monkeypatch.setattr(mask_supervision, "attention_loss", watched)
     fit(patients[:16], patients[16:], changed(study, **ALL, precision=precision, epochs=1), tmp_path, 0)
     assert seen == {dtype}
 

@@ -36,7 +36,7 @@ from mri_vit.settings.schema import Study
 TUMOUR_LOGIT_INIT = -4.0  # log odds of tumour at the start: 2 % of a brain, as of a tumour of 25 ml in 1,300 ml
 
 
-def refuse_unguided(network: Network, patients: Sequence[Patient], study: Study) -> None:
+def refuse_without_masks(network: Network, patients: Sequence[Patient], study: Study) -> None:
     """Raise UsageError for a network without regions to supervise, and where no patient has a mask or will get one."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
@@ -108,7 +108,7 @@ class NetworkPass:
     encoded: Float[Tensor, "b r d"] | None
 
 
-class Guided(nn.Module):
+class MaskSupervised(nn.Module):
     """A network with the additional heads of its training. Called, it is the network."""
 
     def __init__(self, network: Network, train: Train) -> None:
@@ -128,7 +128,7 @@ class Guided(nn.Module):
     def forward(self, *batch: Tensor | None) -> dict[str, Tensor]:
         return self.network(*batch)
 
-    def guided(
+    def with_auxiliary_loss(
         self,
         patches: Float[Tensor, "b p k"],
         place: Int[Tensor, "b p"],
@@ -201,7 +201,7 @@ def network_pass(
     if isinstance(encoder, Encoder):
         return _of_tokens(encoder, patches, place, share)
     layer = BASELINES[network.model.architecture].layer
-    assert layer  # see `refuse_unguided`
+    assert layer  # see `refuse_without_masks`
     return _of_map(encoder, layer, patches, place, share)
 
 
