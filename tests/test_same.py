@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from same.compare import columns, renamed
+from same.compare import columns, new_names, renamed
 
 
 def test_seconds_of_a_history_and_durations_in_words_are_no_difference():
@@ -22,3 +22,7 @@ def test_what_was_renamed_is_found_by_its_new_name_and_only_where_the_whole_word
     assert renamed("run/report/metrics.json: .contenders[0].auc", names) == "run/report/metrics.json: .models[0].auc"
     assert renamed("metrics.json: .maps.kind", names) == "metrics.json: .maps.verdict"
     assert renamed("metrics.json: .contenders_seen", names) == "metrics.json: .contenders_seen"
+
+
+def test_a_studys_key_of_an_earlier_version_is_the_key_of_this_one():
+    assert renamed("run/report/metrics.json: .settings.train.rate", new_names()).endswith(".settings.train.learning_rate")

@@ -20,7 +20,7 @@ from reproductions.pretraining_size import __main__ as pretraining_size
 from reproductions.saeed2023_table4 import __main__ as table4
 from reproductions.segmentation import __main__ as segmentation
 from reproductions.segmentation import encoders as segmentation_encoders
-from reproductions.simulated_effects import __main__ as contest
+from reproductions.simulated_effects import __main__ as benchmark
 from reproductions.simulated_effects import causes
 from reproductions.simulated_effects import effects as synthetic_causes
 from reproductions.simulated_effects.benchmark_pages import CONTROLS
@@ -39,15 +39,15 @@ STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "gbm_masks",
 TEMPLATES = (
     "ablation",
     "causes",
-    "contest",
-    "contest_1mm",
-    "contest_384",
-    "contest_around_tumours",
-    "contest_convolutional",
-    "contest_learning",
-    "contest_parts",
-    "contest_search",
-    "contest_search_convolutional",
+    "benchmark",
+    "benchmark_1mm",
+    "benchmark_384",
+    "benchmark_around_tumours",
+    "benchmark_convolutional",
+    "benchmark_learning",
+    "benchmark_parts",
+    "benchmark_search",
+    "benchmark_search_convolutional",
     "features",
     "features_hard",
     "features_upenn",
@@ -232,20 +232,20 @@ def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.usefixtures("in_this_process")
-def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_page_has_who_ran_on_all_of_its_data_seeds(
+def test_a_benchmarks_files_share_cohorts_and_the_vision_transformers_folds_and_a_page_has_who_ran_on_all_of_its_data_seeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(contest, "HOME", tmp_path)
-    monkeypatch.setattr(contest, "WIDTH_2D", 64)
+    monkeypatch.setattr(benchmark, "HOME", tmp_path)
+    monkeypatch.setattr(benchmark, "WIDTH_2D", 64)
     parts = ("unguided", "without-texture", "vit-max")
-    asked = [("contest", None), ("contest_convolutional", ("dilated-max",)), ("contest_parts", parts)]
-    asked += [("contest_around_tumours", None), ("contest_1mm", None)]
+    asked = [("benchmark", None), ("benchmark_convolutional", ("dilated-max",)), ("benchmark_parts", parts)]
+    asked += [("benchmark_around_tumours", None), ("benchmark_1mm", None)]
     first, convolutional, of_parts, around, at_1mm = (shrunken(name, tmp_path, comparators) for name, comparators in asked)
-    contest.main(first, seeds=(1, 2), patients=32)
-    contest.main(convolutional, of_parts, around, at_1mm, seeds=(1,), patients=32)
-    page, worth = ((tmp_path / f"{name}.md").read_text() for name in ("contest", "contest_parts"))
-    assert "| stem-max |" in (tmp_path / "contest_around_tumours.md").read_text()
-    assert "| small |" in (tmp_path / "contest_1mm.md").read_text()
+    benchmark.main(first, seeds=(1, 2), patients=32)
+    benchmark.main(convolutional, of_parts, around, at_1mm, seeds=(1,), patients=32)
+    page, worth = ((tmp_path / f"{name}.md").read_text() for name in ("benchmark", "benchmark_parts"))
+    assert "| stem-max |" in (tmp_path / "benchmark_around_tumours.md").read_text()
+    assert "| small |" in (tmp_path / "benchmark_1mm.md").read_text()
     shown = [
         "**Vision Transformer**",
         "stem-max |",
@@ -253,21 +253,21 @@ def test_a_contests_files_share_cohorts_and_the_vision_transformers_folds_and_a_
     ]
     assert all(f"| {name}" in page for name in shown)
     assert "data seeds 1, 2." in page.replace("\n", " ")
-    assert "Not here, as not run on enough of these data seeds yet: `contest_convolutional.toml`." in page
+    assert "Not here, as not run on enough of these data seeds yet: `benchmark_convolutional.toml`." in page
     assert not any(f"| {name}" in page for name in ("dilated-max", CONTROLS[RADIOMICS], *parts))
     assert all(f"| {name}" in worth for name in ("**Vision Transformer**", *parts))
     assert "everybody here" not in worth
-    runs = tmp_path / "runs" / "contest"
+    runs = tmp_path / "runs" / "benchmark"
     costs = {(runs / f"{run}-1" / "fold-2" / "cost.json").read_bytes() for run in ("run", "convolutional", "parts")}
     assert len(costs) == 1  # its seconds are of one training
-    contest.main(convolutional, seeds=(2,), patients=32)
-    page = (tmp_path / "contest.md").read_text()
+    benchmark.main(convolutional, seeds=(2,), patients=32)
+    page = (tmp_path / "benchmark.md").read_text()
     assert all(f"| {name}" in page for name in (*shown, "dilated-max |", CONTROLS[RADIOMICS]))
     assert "Not here" not in page
-    recipes = shrunken("contest_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
-    contest.main(recipes, patients=32)
-    contest.main(shrunken("contest_search_convolutional", tmp_path, ("dilated",)), patients=32)
-    page = (tmp_path / "contest_search.md").read_text()
+    recipes = shrunken("benchmark_search", tmp_path, ("resnet10", "stem-max", "stem-max-faster"))
+    benchmark.main(recipes, patients=32)
+    benchmark.main(shrunken("benchmark_search_convolutional", tmp_path, ("dilated",)), patients=32)
+    page = (tmp_path / "benchmark_search.md").read_text()
     assert all(f"| {name} | " in page for name in ("stem-max-faster", "dilated"))
     assert '- dilated: `model.architecture = "resnet10_dilated"`' in page
 

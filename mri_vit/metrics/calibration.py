@@ -196,7 +196,6 @@ def probability_intervals(
     thresholds: Real[np.ndarray, " t"],
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> ProbabilityIntervals:
     """Confidence intervals of what is measured of probabilities, by a patient-level percentile bootstrap.
 
@@ -228,11 +227,11 @@ def probability_intervals(
         return np.concatenate([np.stack(single, axis=1), drawn @ benefit / len(truth)], axis=1)
 
     values = distribution(measures, np.zeros(len(truth)), generator, resamples)
-    values[:, 1:3] = np.where(np.isnan(values[:, 1:3]).mean(axis=0) > (1 - confidence) / 2, math.nan, values[:, 1:3])
-    pairs = [_bounds(values[:, column], confidence) for column in range(5)]
+    values[:, 1:3] = np.where(np.isnan(values[:, 1:3]).mean(axis=0) > (1 - CONFIDENCE) / 2, math.nan, values[:, 1:3])
+    pairs = [_bounds(values[:, column]) for column in range(5)]
     own_ici = float(drawn_ici(curve, np.ones((1, len(truth))))[0])
     pairs[4] = min(pairs[4][0], own_ici), pairs[4][1]
-    low, high = percentile_interval(values[:, 5:], confidence)
+    low, high = percentile_interval(values[:, 5:])
     return ProbabilityIntervals(*pairs, net_benefit=(low, high))
 
 
@@ -310,8 +309,8 @@ def _overlap(truth: Truth, x: Float[np.ndarray, " n"], drawn: Drawn) -> Bool[np.
     return (highest[0] > lowest[0]) & (highest[1] > lowest[1])
 
 
-def _bounds(values: Float[np.ndarray, " b"], confidence: float) -> Bounds:
+def _bounds(values: Float[np.ndarray, " b"]) -> Bounds:
     if np.isnan(values).all():
         return math.nan, math.nan
-    low, high = percentile_interval(values, confidence)
+    low, high = percentile_interval(values)
     return float(low), float(high)

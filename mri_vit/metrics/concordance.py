@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from scipy.stats import rankdata
 
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, Scores, grouped, outcome
-from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, interval
+from mri_vit.metrics.intervals import RESAMPLES, interval
 from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival
 
 
@@ -118,12 +118,7 @@ def uno_weight(
 
 
 def harrell_interval(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    generator: np.random.Generator,
-    resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
+    time_days: Numbers, event: Flags, risk: Numbers, generator: np.random.Generator, resamples: int = RESAMPLES
 ) -> tuple[float, float]:
     """Confidence interval of Harrell's C by a patient-level percentile bootstrap.
 
@@ -148,7 +143,7 @@ def harrell_interval(
     if math.isnan(harrell_c(time_days, event, risk)):
         return math.nan, math.nan
     pairs, even = Pairs.of(time_days, event, risk), np.ones((1, event.sum()))
-    low, high = interval(lambda drawn: drawn_c(pairs, drawn, even), np.zeros(len(risk)), generator, resamples, confidence)
+    low, high = interval(lambda drawn: drawn_c(pairs, drawn, even), np.zeros(len(risk)), generator, resamples)
     return float(low), float(high)
 
 
@@ -159,7 +154,6 @@ def uno_interval(
     generator: np.random.Generator,
     tau: float | None = None,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of Uno's C (with G(t)) by a patient-level percentile bootstrap.
 
@@ -178,7 +172,7 @@ def uno_interval(
         weight = uno_weight(drawn_censoring_survival(time_days, event, drawn, time_days[event]), time_days[event], tau)
         return drawn_c(pairs, drawn, weight)
 
-    low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples, confidence)
+    low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples)
     return float(low), float(high)
 
 

@@ -149,7 +149,8 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     """Net benefit of treating patients whose probability reaches the threshold: the model's decision curve.
 
     Definition: true positives less false positives, per patient, a false positive weighing what the threshold says it does.
-    Formula: TP / n - FP / n x t / (1 - t). Treating nobody gives 0; see `net_benefit_of_all` for treating all.
+    Formula: TP / n - FP / n x t / (1 - t). Treating nobody gives 0; treating all,
+    with probabilities of 1, gives q - (1 - q) x t / (1 - t), q the prevalence.
     Assumption: probabilities are calibrated; a patient who would be treated from a risk of t on weighs harm against benefit
     as t : (1 - t).
     Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
@@ -167,17 +168,6 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     hits = truth.sum() - np.searchsorted(np.sort(probability[truth]), thresholds)
     alarms = (~truth).sum() - np.searchsorted(np.sort(probability[~truth]), thresholds)
     return (hits - alarms * harm) / len(truth)
-
-
-def net_benefit_of_all(truth: Flags, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """Net benefit of treating every patient, the reference of a decision curve.
-
-    Formula: q - (1 - q) x t / (1 - t), q the prevalence; zero where t = q.
-    Assumption: as for `net_benefit`.
-    Source: Vickers & Elkin 2006, doi:10.1177/0272989X06295361.
-    Returns: float [t], per patient; NaN when only one class is present.
-    """
-    return net_benefit(truth, np.ones(len(truth)), thresholds)
 
 
 def odds(thresholds: Float[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
@@ -202,7 +192,7 @@ def survival_net_benefit(
     Definition: as `decision.net_benefit`, with true and false positives estimated by Kaplan and Meier, since of those censored
     before the day it is not known whether they died by it.
     Formula: ((1 - S) - S t / (1 - t)) × share, S the Kaplan-Meier survival at the day of those who reach the threshold t, and
-    share how many of all these are. Treating nobody gives 0.
+    share how many of all these are. Treating nobody gives 0; probabilities of 1 treat all.
     Assumption: within those who reach the threshold, censoring is unrelated to survival.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53.
     `death`: [n], predicted probability to die by `at_day`.
@@ -226,20 +216,8 @@ def survival_net_benefit(
     return ((1 - alive) - alive * harm) * treated.mean(axis=1)
 
 
-def survival_net_benefit_of_all(
-    time_days: Numbers, event: Flags, thresholds: Real[np.ndarray, " t"], at_day: float
-) -> Float[np.ndarray, " t"]:
-    """Net benefit of treating every patient, the reference of `survival_net_benefit`."""
-    return survival_net_benefit(time_days, event, np.ones(len(time_days)), thresholds, at_day)
-
-
 def survival_net_benefit_band(
-    time_days: Numbers,
-    event: Flags,
-    death: Numbers,
-    thresholds: Real[np.ndarray, " t"],
-    at_day: float,
-    confidence: float = CONFIDENCE,
+    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Pointwise confidence band of `survival_net_benefit`.
 
@@ -264,7 +242,7 @@ def survival_net_benefit_band(
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
     seen = np.where(event & (time_days <= at_day), np.pad(each, ((0, 0), (1, 0)))[:, by_then], 0.0) - expected[:, by_then]
     influence = (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
-    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * norm.ppf((1 + confidence) / 2)
+    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * norm.ppf((1 + CONFIDENCE) / 2)
     return benefit - error, benefit + error
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import average_precision_score
 
 from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
-from mri_vit.metrics.intervals import CONFIDENCE, interval
+from mri_vit.metrics.intervals import interval
 
 # (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
 WILSON_BELOW, NORMAL_FROM = 10, 20
@@ -134,7 +134,6 @@ def bootstrap_interval(
     score: Numbers,
     generator: np.random.Generator,
     resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
-    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of the AUC by a percentile bootstrap of patients, stratified by class.
 
@@ -159,7 +158,7 @@ def bootstrap_interval(
     def drawn_auc(drawn: Drawn) -> Float[np.ndarray, " b"]:
         return weighted_auc(drawn * truth, drawn * ~truth, score)
 
-    low, high = interval(drawn_auc, ~truth, generator, resamples, confidence)
+    low, high = interval(drawn_auc, ~truth, generator, resamples)
     return float(low), float(high)
 
 

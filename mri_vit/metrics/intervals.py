@@ -131,7 +131,7 @@ class Rate(NamedTuple):
 
 
 def wilson_interval(
-    count: Integer[np.ndarray, " b"], total: Integer[np.ndarray, " b"], confidence: float = 0.95
+    count: Integer[np.ndarray, " b"], total: Integer[np.ndarray, " b"]
 ) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, " b"]]:
     """Confidence interval of each share, by Wilson's score method (without continuity correction), by scipy.
 
@@ -148,7 +148,10 @@ def wilson_interval(
     refuse_unequal(counts=len(count), totals=len(total))
     if ((count < 0) | (count > total)).any():
         raise ValueError(f"found counts {count.tolist()} of totals {total.tolist()}; expected counts from 0 to the total")
-    bounds = [_wilson(int(k), int(n), confidence) for k, n in zip(count, total, strict=True)]
+    bounds = [
+        binomtest(int(k), int(n)).proportion_ci(CONFIDENCE, method="wilson") if n else (math.nan, math.nan)
+        for k, n in zip(count, total, strict=True)
+    ]
     low, high = np.array(bounds, dtype=float).reshape(-1, 2).T
     return low, high
 
@@ -161,10 +164,3 @@ def rate(count: int, total: int) -> Rate:
     """
     low, high = wilson_interval(np.array([count]), np.array([total]))
     return Rate(count / total if total else math.nan, float(low[0]), float(high[0]))
-
-
-def _wilson(count: int, total: int, confidence: float) -> tuple[float, float]:
-    if not total:
-        return math.nan, math.nan
-    interval = binomtest(count, total).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)

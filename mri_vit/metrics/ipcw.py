@@ -13,7 +13,7 @@ from jaxtyping import Float, Real
 
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, Scores, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc, wilson_of_auc
-from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
+from mri_vit.metrics.intervals import RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.survival import drawn_censoring_survival, kaplan_meier
 
 
@@ -202,7 +202,6 @@ def integrated_brier_interval(
     at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-    confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
     """Confidence interval of the integrated Brier score by a patient-level percentile bootstrap.
 
@@ -222,5 +221,5 @@ def integrated_brier_interval(
         generator,
         resamples,
     )
-    low, high = percentile_interval(values, confidence)
+    low, high = percentile_interval(values)
     return float(low), float(high)

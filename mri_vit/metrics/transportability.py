@@ -99,9 +99,7 @@ def drawn_survival(time_days: Days, event: Events, drawn: Drawn, at_day: float) 
     return (1 - died / np.where(at_risk > 0, at_risk, 1)).prod(axis=1)
 
 
-def drift(
-    inside: Cohort, outside: Cohort, seed: int, resamples: int = RESAMPLES, confidence: float = CONFIDENCE
-) -> tuple[Drift, ...]:
+def drift(inside: Cohort, outside: Cohort, seed: int, resamples: int = RESAMPLES) -> tuple[Drift, ...]:
     """Each measure of two cohorts without a patient in common, and the outside's less the inside's.
 
     Definition: either cohort's patients are drawn with replacement, independently of the other's; the difference's interval
@@ -124,15 +122,15 @@ def drift(
         for stream, cohort in enumerate((inside, outside))
     ]
     draws = [one if cohort.varies else np.full_like(one, math.nan) for one, cohort in zip(draws, (inside, outside), strict=True)]
-    rows = [_with_ends(*one, confidence) for one in zip(values, draws, strict=True)]
-    rows.append(_with_ends(values[1] - values[0], draws[1] - draws[0], confidence))
+    rows = [_with_ends(*one) for one in zip(values, draws, strict=True)]
+    rows.append(_with_ends(values[1] - values[0], draws[1] - draws[0]))
     return tuple(Drift(*each) for each in zip(*rows, strict=True))
 
 
-def _with_ends(value: Float[np.ndarray, " m"], draws: Float[np.ndarray, "b m"], confidence: float) -> list[Ends]:
+def _with_ends(value: Float[np.ndarray, " m"], draws: Float[np.ndarray, "b m"]) -> list[Ends]:
     """Each measure's value with its percentile interval."""
-    undefined = np.isnan(value) | (np.isnan(draws).mean(axis=0) > (1 - confidence) / 2)
-    low, high = percentile_interval(np.where(undefined, 0.0, draws), confidence)
+    undefined = np.isnan(value) | (np.isnan(draws).mean(axis=0) > (1 - CONFIDENCE) / 2)
+    low, high = percentile_interval(np.where(undefined, 0.0, draws))
     ends = np.where(undefined, math.nan, np.stack([low, high]))
     return [(float(one), float(a), float(b)) for one, a, b in zip(value, *ends, strict=True)]
 

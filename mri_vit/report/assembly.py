@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from mri_vit.metrics import decision
@@ -211,7 +212,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
             kind="binary",
             positive=int(marked.sum()),
             subgroups=tuple(BinarySubgroup(**_subgroup(group, kind), positive=group.marked) for group in groups),
-            net_benefit_of_all=tuple(decision.net_benefit_of_all(marked, THRESHOLDS).tolist()),
+            net_benefit_of_all=tuple(decision.net_benefit(marked, np.ones(len(marked)), THRESHOLDS).tolist()),
             **shared,
         )
     added = added_value.measure(run, settings, judged.rows, shown)
@@ -258,7 +259,7 @@ def _failures(worst: Worst, verdict: Kind) -> Failures:
 
 
 def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, Planted]:
-    """What was planted beside what the study's own model was judged to have found; a coin that looks worse than one is a coin."""
+    """The expected verdicts beside those on the study's own model; “worse than chance” counts as chance."""
     found = {}
     for name, kind in expected.items():
         result = endpoints[name].models.get(OWN)

@@ -192,7 +192,7 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
 def comparator_sides(models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
-    A model that learned labels it should not know would win by that; where labels may leak, nobody wins.
+    A model that learned labels it should not know would win by that; where labels may leak, no model wins.
     """
     tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
     if not tests:

@@ -66,7 +66,7 @@ def test_without_learned_positions_any_edge_is_read(tmp_path: Path):
 
 def test_the_swiglu_is_its_formula():
     torch.manual_seed(1)
-    layer, x = transformers.SwiGLU(8, 12), torch.randn(2, 3, 8)
+    layer, x = transformers.EvaSwiGLU(8, 12), torch.randn(2, 3, 8)
     gate, value = layer.fc1_g(x), layer.fc1_x(x)
     product = gate / (1 + torch.exp(-gate)) * value
     assert torch.allclose(layer(x), layer.fc2(F.layer_norm(product, (12,))), atol=1e-6)

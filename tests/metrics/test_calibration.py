@@ -360,7 +360,10 @@ def test_youden_threshold_has_the_largest_index_of_all_observed_scores(rows):
 def test_net_benefit_is_that_of_its_definition(rows):
     truth, probability = columns(rows)
     thresholds = np.array([0.0, 0.05, 0.2, 0.5, 0.95])
-    found, of_all = decision.net_benefit(truth, probability, thresholds), decision.net_benefit_of_all(truth, thresholds)
+    found, of_all = (
+        decision.net_benefit(truth, probability, thresholds),
+        decision.net_benefit(truth, np.ones(len(truth)), thresholds),
+    )
     if not truth.any() or truth.all():
         assert np.isnan(found).all()
         assert np.isnan(of_all).all()

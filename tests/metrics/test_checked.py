@@ -82,13 +82,12 @@ OF_EVENTS: dict[str, Callable] = {
     "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, np.sin(x) > 0),
     "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
     "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
-    "survival_net_benefit_of_all": lambda y, x: decision.survival_net_benefit_of_all(x, y, THRESHOLDS, 3.0),
     "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
-    "at_risk", "choose_cutoff", "high_risk", "operating_point", "net_benefit_of_all", "weighted_auc", "quantile_groups",
+    "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder", "drawn_ici",
     "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c",
     "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
@@ -241,13 +240,10 @@ def test_calls_groups_of_risk_weights_and_predictions_are_checked_too():
     flags, x = patients(0)
     point = decision.operating_point(flags, x > 0.5)
     assert decision.operating_point(flags.astype(np.uint8), (x > 0.5).astype(float)) == point
-    expected = decision.net_benefit_of_all(flags, THRESHOLDS)
-    assert decision.net_benefit_of_all(flags.astype(int), THRESHOLDS).tolist() == expected.tolist()
     assert survival.logrank(x, flags, (x > 0.5).astype(int)) == survival.logrank(x, flags, x > 0.5)
     for call, said in (
         (lambda: decision.operating_point(flags, x), "calls are neither 0 nor 1"),
         (lambda: decision.operating_point(flags, flags[:-1]), "14 labels and 13 calls"),
-        (lambda: decision.net_benefit_of_all(flags + 1, THRESHOLDS), "labels are neither 0 nor 1"),
         (lambda: decision.net_benefit(flags, x, np.array([math.nan])), "1 of 1 thresholds are NaN"),
         (lambda: survival.logrank(x, flags, x * math.nan), "14 of 14 groups are NaN"),
         (lambda: survival.logrank(x, flags, flags[:-1]), "for 14 patients; expected one group each"),

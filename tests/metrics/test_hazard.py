@@ -152,8 +152,8 @@ def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
     death = 1 / (1 + np.exp(-risk))
     found = decision.survival_net_benefit(time_days, np.ones(80), death, THRESHOLDS, 300.0)
     assert found == pytest.approx(decision.net_benefit(time_days <= 300, death, THRESHOLDS))
-    of_all = decision.survival_net_benefit_of_all(time_days, np.ones(80), THRESHOLDS, 300.0)
-    assert of_all == pytest.approx(decision.net_benefit_of_all(time_days <= 300, THRESHOLDS))
+    of_all = decision.survival_net_benefit(time_days, np.ones(80), np.ones(80), THRESHOLDS, 300.0)
+    assert of_all == pytest.approx(decision.net_benefit(time_days <= 300, np.ones(80), THRESHOLDS))
 
 
 @untimed

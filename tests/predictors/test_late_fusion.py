@@ -286,7 +286,7 @@ def held(study: Study, ages: list[str]) -> tuple[Study, list[Patient]]:
     return study, patients
 
 
-def test_the_contest_fuses_each_folds_network_as_it_is(tiny):
+def test_the_benchmark_fuses_each_folds_network_as_it_is(tiny):
     study = tiny.model_copy(update={"train": tiny.train.model_copy(update={"epochs": 1})})
     study, patients = held(study, [str(50 + i % 9) for i in range(24)])
     table = predictions.load(study.output / "predictions.csv")

@@ -623,6 +623,7 @@ def test_a_mark_comes_back_from_the_grid_within_a_millimetre(raw: Path) -> None:
         assert np.linalg.norm(found - expected) < 1
 
 
+@pytest.mark.slow
 @needs_stripped
 def test_a_stripped_patient_with_only_a_qform_stands_upright_in_the_template(tmp_path: Path) -> None:
     folder = prepare_patient(patient_in(STRIPPED, STRIPPED.name), study_in(tmp_path))

@@ -98,7 +98,7 @@ def test_a_box_is_nearly_a_cube():
 
 
 def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(study):
-    plain = {"mirror": False, "intensity": 0.0, "token_budget": None}
+    plain = {"flip_lr": False, "intensity_jitter": 0.0, "token_budget": None}
     study = study.model_copy(update={"train": study.train.model_copy(update=plain)})
     patients, net, generator = some(study), objective(study), np.random.default_rng(0)
     smallest = min(len(one.place) for one in patients)

@@ -3,7 +3,8 @@
     make same BASE=<commit>
 
 Both read the same synthetic cohort with one thread and one seed; whatever differs is printed, and the exit code is then 1.
-Where this tree has other names of keys, columns or folders, `renamed.toml` beside this file says which: `"old" = "new"`.
+Keys of a study file that this tree calls otherwise are known to the package; where keys of the report, columns or folders have
+other names, `renamed.toml` beside this file says which: `"old" = "new"`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def main(base: str) -> int:
         make_cohorts(cohorts)
         for name, tree in (("before", folder / "base"), ("after", HERE)):
             run_study(tree, cohorts, folder / name)
-        names = tomllib.loads(RENAMED.read_text()) if RENAMED.exists() else {}
+        names = new_names()
         before = {renamed(key, names): value for key, value in facts(folder / "before")}
         after = dict(facts(folder / "after"))
         differ = [key for key in {**before, **after} if before.get(key) != after.get(key)]
@@ -104,6 +105,14 @@ def facts(folder: Path) -> Iterator[tuple[str, object]]:
                 yield f"{file.relative_to(folder)}: {path}", number
 
 
+def new_names() -> dict[str, str]:
+    """What the base may call otherwise, and what this tree calls it."""
+    from mri_vit.settings.file import RENAMED as KEYS
+
+    keys = {f"{section}.{old}": f"{section}.{new}" for section, of in KEYS.items() for old, new in of.items()}
+    return keys | (tomllib.loads(RENAMED.read_text(encoding="utf-8")) if RENAMED.exists() else {})
+
+
 def renamed(key: str, names: Mapping[str, str]) -> str:
     """What the base calls so, by this tree's names: whole words of a path, `kept` in `.kept[0].name`, or `kept.name`."""
     for old, new in names.items():
@@ -132,4 +141,5 @@ def numbers(value: object, path: str = "") -> Iterator[tuple[str, float | bool |
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
     sys.exit(main(sys.argv[1]))

@@ -271,11 +271,11 @@ def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_
         assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
 
 
-def test_the_recommended_network_with_masks_is_the_contests():
+def test_the_recommended_network_with_masks_is_the_benchmarks():
     masks = study_file.load(CONFIGS / "gbm_masks.toml")
-    contest = study_file.load(REPRODUCTIONS / "simulated_effects" / "contest.toml")
+    benchmark = study_file.load(REPRODUCTIONS / "simulated_effects" / "benchmark.toml")
     assert masks.model.pool == "cls"  # the heads read CLS alone
-    assert (masks.grid, masks.model, masks.prepare) == (contest.grid, contest.model, contest.prepare)
+    assert (masks.grid, masks.model, masks.prepare) == (benchmark.grid, benchmark.model, benchmark.prepare)
     apart = {
         "folds",
         "token_budget",
@@ -283,7 +283,7 @@ def test_the_recommended_network_with_masks_is_the_contests():
         "threads",
         "workers",
     }  # real tumours are larger; the sides are of synthetic causes
-    assert masks.train.model_dump(exclude=apart) == contest.train.model_dump(exclude=apart)
+    assert masks.train.model_dump(exclude=apart) == benchmark.train.model_dump(exclude=apart)
 
 
 def test_odd_text_survives_being_written(tmp_path):

@@ -97,9 +97,9 @@ def test_what_does_not_hold_is_refused_with_its_reason(tiny):
     with pytest.raises(ValueError, match=r"train.batch_size 5 cannot be shared out evenly among train\.devices 2"):
         changed(tiny, 2, batch_size=5)
     with pytest.raises(ValueError, match=r"pretrain\.batch_size 5 cannot be shared out"):
-        changed(tiny, 2, {"batch": 5, "method": "mae"})
+        changed(tiny, 2, {"batch_size": 5, "method": "mae"})
     with pytest.raises(UsageError, match="batches of 7 cannot be shared out"):
-        pretrain(some(tiny)[:7], changed(tiny, 2, {"batch": 8, "method": "mae"}), tiny.output / "e.safetensors", seed=0)
+        pretrain(some(tiny)[:7], changed(tiny, 2, {"batch_size": 8, "method": "mae"}), tiny.output / "e.safetensors", seed=0)
     of_resnet = {"model": {"architecture": "resnet10"}, "explain": {"patients": 0, "scored": 0}, "train": {"devices": 2}}
     with pytest.raises(ValueError, match="normalises over a batch"):
         Study.model_validate(tiny.model_dump() | of_resnet)

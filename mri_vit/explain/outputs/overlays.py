@@ -114,12 +114,12 @@ def draw(
     bare = planes(None, peak)
     value = f"{heat.array[peak]:.1f} {UNIT}" if heat.array.any() else "0"
     even = nearly_even(float(heat.array.max()))
-    rows = [Row(f"the scan; the map is {value} everywhere", bare)]
+    caption = f"the scan; the map is {value} everywhere"
     if not flat:
-        crossed = [marked(drawn, shown.pixel(peak, axis)) for drawn, (_, axis, _) in zip(bare, PLANES, strict=True)]
-        rows = [Row(f"the scan through the map's peak (cross): {value}", crossed)]
+        caption = f"the scan through the map's peak (cross): {value}"
+        bare = [marked(drawn, shown.pixel(peak, axis)) for drawn, (_, axis, _) in zip(bare, PLANES, strict=True)]
     over = "the map over it" + ("; line: the tumour's outline" if outline is not None else "")
-    rows.append(Row(over, planes(heat, peak), colour_bar(), even))
+    rows = [Row(caption, bare), Row(over, planes(heat, peak), colour_bar(), even)]
     if outline is not None:
         through = planes(heat, _largest(outline))
         rows.append(Row("the map over the scan, where each plane cuts most of the tumour", through, notice=even))

@@ -300,7 +300,7 @@ def average_precision_interval(
     def average_precision(recall: Rates, false_positives: Rates) -> Float[np.ndarray, " b"]:
         hits, alarms = recall[:, 1:] * truth.sum(), false_positives[:, 1:] * (~truth).sum()
         called = hits + alarms
-        precision = hits / np.where(called > 0, called, 1.0)  # where nobody is called, recall does not step either
+        precision = hits / np.where(called > 0, called, 1.0)  # where no patient is called positive, recall does not step
         return (np.diff(recall, axis=1) * precision).sum(axis=1)
 
     low, high = _band_interval(average_precision, truth, score, generator)
@@ -323,6 +323,6 @@ def _band_interval(
 
 
 def _rates(drawn: Float[np.ndarray, "b n"], here: Bool[np.ndarray, " n"], last: np.ndarray) -> Rates:
-    """Share of a class among the first patients up to each of `last`, from nobody called positive to everybody."""
+    """Share of a class among the first patients up to each of `last`, from no patient called positive to all."""
     shares = np.cumsum(drawn * here, axis=1)[:, last] / here.sum()
     return np.concatenate([np.zeros((len(drawn), 1)), shares], axis=1)

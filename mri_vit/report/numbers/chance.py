@@ -70,7 +70,7 @@ def within_folds(endpoint: Endpoint, rows: pd.DataFrame) -> list[WithinFold]:
 
 
 def inflation(rows: pd.DataFrame, design: Design) -> float:
-    """What multiplies the error of scores as given: 1 where the patients taught no model, else for folds and repeats."""
+    """What multiplies the error of scores as given: 1 where no model was trained on the patients, else for folds and repeats."""
     if design == "external":
         return 1.0
     return within_fold.inflation(int(first_repeat(rows).fold.nunique()), int(rows.repeat.nunique()))

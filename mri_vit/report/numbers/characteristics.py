@@ -43,7 +43,7 @@ LABELS = {"binary": "positive", "survival": "died"}  # what is counted
 
 @dataclass(frozen=True)
 class _Group:
-    """A column's patients as rows of the cohort table, and those whom they are compared with."""
+    """A column's patients as rows of the cohort table, and the patients that they are compared with."""
 
     split: Split
     rows: pd.DataFrame
@@ -206,25 +206,25 @@ def _counts(own: Counts, n: int, other: Counts | None) -> Cell:
 def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None) -> list[Row]:
     """How many labels are known and positive, and of survival how long patients were followed."""
     level = LABELS[endpoint.kind]
-    told = [_known(group.rows, endpoint) for group in groups]
+    labels = [_known(group.rows, endpoint) for group in groups]
     others = [_known(group.others, endpoint) if group.others is not None else None for group in groups]
     cells = []
-    for group, known, other in zip(groups, told, others, strict=True):
+    for group, known, other in zip(groups, labels, others, strict=True):
         apart = math.nan if other is None else difference_of_shares(_classes(known), _classes(other))
         cells.append(_cell(len(group.rows), len(known), counts=(int(_flag(known).sum()),), difference=apart))
     if before:
         there = _there(before, endpoint.name, "label")
         classes = np.array([*there.counts, there.known - sum(there.counts)])
-        cells.append(_differing(there, difference_of_shares(classes, _classes(told[0]))))
+        cells.append(_differing(there, difference_of_shares(classes, _classes(labels[0]))))
     rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
     if endpoint.kind == "survival":
-        rows.append(_follow_up(endpoint, groups, told, before))
+        rows.append(_follow_up(endpoint, groups, labels, before))
     return rows
 
 
-def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], told: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
+def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], labels: Sequence[pd.DataFrame], before: Table1 | None) -> Row:
     cells = []
-    for group, known in zip(groups, told, strict=True):
+    for group, known in zip(groups, labels, strict=True):
         found = follow_up_of(known[endpoint.columns[0]].to_numpy(float), _flag(known))
         cells.append(_cell(len(group.rows), len(known), median=found.median_days, low=found.low, high=found.high))
     if before:
@@ -252,7 +252,7 @@ def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:
 
 
 def _there(before: Table1, column: str, kind: ColumnKind) -> Cell:
-    """All patients of the cohort that the models come from; of a characteristic that it does not have, known in nobody."""
+    """All patients of the cohort that the models come from; a characteristic that it lacks is known for none."""
     row = _found(before, column, kind)
     return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) if kind == "label" else ())
 
@@ -276,7 +276,7 @@ def subgroup_figures(
 def _subgroups(
     cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
-    """Column, level and model with the patients, of whom there is at least one."""
+    """Column, level and model with the patients, at least one."""
     people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
     for column in columns:
         if column not in cohort:

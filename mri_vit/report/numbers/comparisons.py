@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from mri_vit.metrics import comparison, concordance, discrimination, intervals, ipcw, within_fold
 from mri_vit.metrics.comparison import Comparison
@@ -101,14 +101,10 @@ def best_control(tests: Mapping[str, UnadjustedComparison], models: Mapping[str,
     """
     if not tests:
         return None
-    p = {name: _p_of_gain(test) for name, test in tests.items()}
+    p = {name: test.p if test.difference > 0 and not math.isnan(test.p) else 1.0 for name, test in tests.items()}
     least = max(p, key=lambda name: (p[name], -tests[name].difference))
     strongest = max(tests, key=lambda name: np.nan_to_num(models[name].figures.judged.value, nan=-math.inf))
     return UnadjustedBest(strongest, least, p[least])
-
-
-def _p_of_gain(test: UnadjustedComparison) -> float:
-    return test.p if test.difference > 0 and not math.isnan(test.p) else 1.0
 
 
 def _auc(people: pd.DataFrame) -> float:
@@ -127,7 +123,7 @@ def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]
     folds = [here for _, _, here in by_fold(pairs)]
     differences = np.array([estimate(here) - estimate(here.assign(score=here.score_other)) for here in folds])
     n, n_test = pairs.patient.nunique(), round(len(pairs) / len(folds))
-    if n <= n_test:  # repeats without folds leave nobody to train on
+    if n <= n_test:  # repeats without folds leave no training patients
         return None
     t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
     return ResampledTest(t=t, p=p, splits=int((~np.isnan(differences)).sum()))
@@ -235,7 +231,7 @@ def _integrated(both: Shared, alive: Tables, model: str, other: str, seed: int) 
     figure = f"{tuple(known)} {tuple(ours.columns)}"
     if figure not in both.measured:
         people = both.people.set_index("patient").loc[known]
-        time_days, event = _followed(people)
+        time_days, event = floats(people.time_days), flags(people.event)
         days = ours.columns.to_numpy(dtype=float)
         chances = {
             name: table.loc[known].to_numpy(dtype=float)
@@ -265,10 +261,6 @@ def _measure_figure(
         comparison.PAIRED_RESAMPLES,
     )
     return MeasuredFigure({model: column for column, model in enumerate(of_models)}, value, draws)
-
-
-def _followed(people: pd.DataFrame) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
-    return floats(people.time_days), flags(people.event)
 
 
 def _part(found: Comparison) -> Difference:

@@ -44,13 +44,13 @@ from mri_vit.settings.sections import AnyMethod
 
 
 def mean(values: Float[np.ndarray, " n"], seed: int) -> Mean:
-    """The mean over the patients of whom it is known."""
+    """The mean over the patients with a known value."""
     found = means(values[:, None], seed)
     return Mean(value=found.value[0], low=found.low[0], high=found.high[0], n=found.n)
 
 
 def means(values: Float[np.ndarray, "n m"], seed: int) -> MeanCurve:
-    """Likewise for several measures at once, of the patients of whom all are known; value, low and high are of length m."""
+    """Means of several measures, over the patients with all of them known; value, low and high are of length m."""
     known = values[~np.isnan(values).any(axis=1)]
     if not len(known):
         nothing = (math.nan,) * values.shape[1]
@@ -60,7 +60,7 @@ def means(values: Float[np.ndarray, "n m"], seed: int) -> MeanCurve:
 
 
 def ratio(above: Float[np.ndarray, " n"], below: Float[np.ndarray, " n"], seed: int) -> Mean:
-    """The mean of `above` over the mean of `below`, of the patients of whom both are known.
+    """The mean of `above` over the mean of `below`, over the patients with both known.
 
     A ratio of means, not a mean of ratios: a patient whose `below` is next to nothing would rule that mean.
     """
@@ -115,7 +115,7 @@ def networks(rows: pd.DataFrame, seed: int) -> Networks:
 
 
 def _by_network(rows: pd.DataFrame, key: str) -> pd.DataFrame:
-    """A row per patient and network of whom both the value and the tumour are known."""
+    """A row per patient and network where both the value and the tumour are known."""
     long = [
         {"fold": fold, "network": index, "value": value, "tumour_share": share}
         for fold, share, values in zip(rows.fold, rows.tumour_share, rows[key], strict=True)

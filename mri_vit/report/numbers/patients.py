@@ -25,9 +25,9 @@ from mri_vit.report.schema.patients import Association, Patient, PatientResult, 
 from mri_vit.settings.schema import Endpoint
 
 SITE = "site"  # column of the cohort table
-WORST = 10  # patients whom a reader looks at one by one
+WORST = 10  # patients that a reader looks at one by one
 SHARE = 0.25  # of the ranked at most: the worst of a small cohort are still its tail
-FEWEST_PAIRS = 5  # of fewer, all are wrong by a coin more than once in 20: a patient censored early is in one or two
+FEWEST_PAIRS = 5  # of fewer, all are wrong by chance more than once in 20: a patient censored early is in one or two
 RESAMPLES = 9999  # a p of a permutation test is then 0.0001 at least
 
 
@@ -64,13 +64,13 @@ def _results(run: Run, endpoint: Endpoint, model: str) -> dict[str, PatientResul
     binary = endpoint.kind == "binary"
     errors = _errors(known, binary)
     known = known.assign(wrong=errors.wrong, pairs=errors.pairs, label=known.truth if binary else known.event)
-    rows = _everybody(run, endpoint, model, known)
+    rows = _all_patients(run, endpoint, model, known)
     if not len(rows):
         return {}
     of_fold = rows.groupby(["repeat", "fold"]).score
     rows["rank"] = (of_fold.rank() - 0.5) / of_fold.transform("size")
-    told = {"score": "mean", "rank": "mean", "wrong": "sum", "pairs": "sum", "label": "first", "time_days": "first"}
-    people = rows.groupby("patient").agg(told).reset_index()
+    combined = {"score": "mean", "rank": "mean", "wrong": "sum", "pairs": "sum", "label": "first", "time_days": "first"}
+    people = rows.groupby("patient").agg(combined).reset_index()
     return dict(zip(people.patient.tolist(), map(_result, people.itertuples()), strict=True))
 
 
@@ -80,7 +80,7 @@ def _errors(known: pd.DataFrame, binary: bool) -> PairErrors:
     return survival_errors(floats(known.time_days), flags(known.event), floats(known.score), fold_of(known))
 
 
-def _everybody(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> pd.DataFrame:
+def _all_patients(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> pd.DataFrame:
     """A row per patient and repeat: those whose label is known as they are judged, the others with their scores alone."""
     rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
     visits = rows.astype({"score": float}).groupby(["repeat", "fold", "patient"], sort=False).score
@@ -127,8 +127,8 @@ def _brain_ml(run: Run) -> dict[str, float]:
 
 def _tumour_share(run: Run) -> dict[str, float]:
     """By patient; every row of a visit's scores has the same."""
-    told = {str(one["subject"]): [row.get("tumour_share") for row in one["rows"]] for one in reversed(run.scores)}
-    return {name: shares[0] for name, shares in told.items() if shares and shares[0] is not None}
+    shares_of = {str(score["subject"]): [row.get("tumour_share") for row in score["rows"]] for score in reversed(run.scores)}
+    return {name: shares[0] for name, shares in shares_of.items() if shares and shares[0] is not None}
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def _drift(found: metric.Drift) -> Drift:
 
 
 class Figure(NamedTuple):
-    """An AUC or C with its 95 % interval, and the number of patients of whom a share has its variance."""
+    """An AUC or C with its 95 % interval, and the number of patients at which a share has the same variance."""
 
     value: float
     low: float

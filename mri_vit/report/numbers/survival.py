@@ -52,7 +52,7 @@ from mri_vit.report.schema.endpoints import (
     UnoC,
 )
 from mri_vit.report.schema.measured import TAU_DAYS, Caveats, Measurement
-from mri_vit.report.schema.parts import Band, CalibrationGroup, Estimate, Value
+from mri_vit.report.schema.parts import Band, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
@@ -135,7 +135,7 @@ class OfProbabilities:
 def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
-    `reference` is the Kaplan-Meier curve of the same patients for everybody.
+    `reference` predicts the Kaplan-Meier curve of all patients for each.
     """
     alive = alive.loc[alive.index.isin(pooled.patient)]
     if not len(alive):
@@ -145,7 +145,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
     days, chances = alive.columns.to_numpy(dtype=float), alive.to_numpy(dtype=float)
     brier = ipcw.brier_at(seen.time_days, seen.event, chances, days)
     reference = ipcw.brier_of_kaplan_meier(seen.time_days, seen.event, days)
-    everybody = _kaplan_meier_at(seen, days)
+    same_curve = _kaplan_meier_at(seen, days)
     listed = table_days(days)
     shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
     low, high = ipcw.integrated_brier_interval(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
@@ -153,11 +153,17 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
         integrated_brier=IntegratedBrier(
             value=ipcw.integrated_brier(seen.time_days, seen.event, chances, days),
-            reference=ipcw.integrated_brier(seen.time_days, seen.event, everybody, days),
+            reference=ipcw.integrated_brier(seen.time_days, seen.event, same_curve, days),
             low=low,
             high=high,
         ),
-        calibration_at=tuple(CalibrationAt(days=day, groups=_calibration(seen, chances[:, c], day)) for c, day in shown),
+        calibration_at=tuple(
+            CalibrationAt(
+                days=day,
+                groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, chances[:, c], float(day))),
+            )
+            for c, day in shown
+        ),
         decision_at=tuple(
             _decision(seen, 1 - chances[:, column], day)
             for column, day in shown
@@ -206,7 +212,7 @@ def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int) -> OverD
 
 
 def _kaplan_meier_at(seen: Outcome, days: Float[np.ndarray, " t"]) -> Float[np.ndarray, "n t"]:
-    """The patients' own Kaplan-Meier curve as everybody's prediction."""
+    """The Kaplan-Meier curve of all patients as the prediction for each."""
     curve = curves.kaplan_meier(seen.time_days, seen.event, "").survival_function_at_times(days).to_numpy(float)
     return np.tile(curve, (len(seen.time_days), 1))
 
@@ -216,13 +222,9 @@ def _written(day: float) -> float | int:
     return int(day) if float(day).is_integer() else float(day)
 
 
-def _calibration(seen: Outcome, chance: Float[np.ndarray, " n"], day: float | int) -> tuple[CalibrationGroup, ...]:
-    return calibration_groups(curves.calibration_at(seen.time_days, seen.event, chance, float(day)))
-
-
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
     benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
-    of_all = decision.survival_net_benefit_of_all(seen.time_days, seen.event, THRESHOLDS, float(day))
+    of_all = decision.survival_net_benefit(seen.time_days, seen.event, np.ones(len(seen.event)), THRESHOLDS, float(day))
     low, high = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
     return DecisionAt(
         days=day,

@@ -179,9 +179,9 @@ def _environment(folder: Path, folds: Sequence[Path]) -> Environment:
     """What the run was made with; its devices are those of its folds, where these say (a version before 0.5 does not)."""
     path = folder / files.ENVIRONMENT
     found = read_json(path, tuple(Environment.model_fields))
-    told = [read_json(fold / files.ENVIRONMENT, ("device",)) for fold in folds if (fold / files.ENVIRONMENT).is_file()]
+    environments = [read_json(fold / files.ENVIRONMENT, ("device",)) for fold in folds if (fold / files.ENVIRONMENT).is_file()]
     with as_written(path):
-        devices = sorted({str(one["device"]) for fold in told for one in (fold, *fold.get("resumed", []))})
+        devices = sorted({str(one["device"]) for fold in environments for one in (fold, *fold.get("resumed", []))})
         device = {"device": ", ".join(devices)} if devices else {}
         return Environment.model_validate({key: found[key] for key in Environment.model_fields} | device)
 
@@ -219,7 +219,7 @@ def _steps(path: Path) -> list[Step]:
 
 
 def subject(visit: str, people: set[str]) -> str:
-    """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself when nobody's."""
+    """Whose visit it is, of these people, when it is named `patient` or `patient_session`; the name itself for any other."""
     patient = visit.rpartition("_")[0]
     return patient if visit not in people and patient in people else visit
 
@@ -321,8 +321,8 @@ def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Map
             clash = own.notna() & of_cohort.notna() & (own != of_cohort) & ~table.loc[rows, "model"].isin(PERMUTED)
             if clash.any():
                 row = clash.index[clash][0]
-                said = f"{target} {own[row]:g} of {table.patient[row]}"
-                raise UsageError(f"{scores}, row {row + 2}: {said}; the cohort table says {of_cohort[row]:g}")
+                value = f"{target} {own[row]:g} of {table.patient[row]}"
+                raise UsageError(f"{scores}, row {row + 2}: {value}; the cohort table says {of_cohort[row]:g}")
             table.loc[rows, target] = own.fillna(of_cohort)
     return table.drop(columns="visit")
 

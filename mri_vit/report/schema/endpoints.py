@@ -48,7 +48,7 @@ class Positives(Part):
 
 
 class AveragePrecision(Estimate):
-    """Average precision, with that of a model that knows nothing."""
+    """Average precision, with that of random scores."""
 
     chance: Number = Field(description="average precision of random scores: the prevalence")
 
@@ -76,7 +76,7 @@ class Calibration(_Line):
     """How well predicted probabilities agree with observed shares; intervals by a bootstrap of patients."""
 
     slope_interval: Interval = Field(description="of `slope`; null ends where too many resamples have no finite line")
-    intercept_interval: Interval = Field(description="of `intercept`; likewise")
+    intercept_interval: Interval = Field(description="of `intercept`; null ends as for `slope_interval`")
     observed_to_expected: Estimate = Field(description="O:E ratio: positives seen for each expected, 1 at best")
     ici: Estimate = Field(description="integrated calibration index: mean distance from a smooth calibration curve, 0 at best")
 
@@ -182,7 +182,7 @@ class BinaryEndpoint(Positives, EndpointPart):
     kind: Literal["binary"]
     models: dict[str, BinaryResult] = Field(description="results by model")
     subgroups: tuple[BinarySubgroup, ...]
-    net_benefit_of_all: tuple[Number, ...] = Field(description="net benefit of calling everybody positive, per patient")
+    net_benefit_of_all: tuple[Number, ...] = Field(description="net benefit of calling every patient positive, per patient")
 
 
 # A survival endpoint.
@@ -233,7 +233,7 @@ class AucAt(Part):
 
 
 class BrierScore(Part):
-    """A Brier score of predicted survival, weighted for censoring, beside that of one curve for everybody."""
+    """A Brier score of predicted survival, weighted for censoring, beside that of one curve for all patients."""
 
     value: Number = Field(description="of the model, 0 at best")
     reference: Number = Field(description="of the Kaplan-Meier curve of the same patients")

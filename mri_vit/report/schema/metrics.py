@@ -42,7 +42,7 @@ class Cohort(Part):
     """The flow of patients."""
 
     patients: int = Field(description="patients in the cohort table or the list of the excluded")
-    excluded: int = Field(description="patients of whom every visit was excluded")
+    excluded: int = Field(description="patients whose visits were all excluded")
     excluded_reasons: dict[str, int] = Field(description="patients by reason; one may have several")
     predicted: int = Field(description="patients with a prediction")
     unpredicted: int = Field(description="patients neither excluded nor predicted")
@@ -71,15 +71,17 @@ class Contender(Part):
     patient_seconds: Number = Field(description="seconds for one patient's prediction, median over folds")
     training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
     trainings: int | None = Field(description="networks trained over folds, repeats and seeds; null where it is not known")
-    flat: int | None = Field(description="of these, whose tuning loss fell no more in the last fifth of the epochs; likewise")
+    flat: int | None = Field(
+        description="of these, networks whose tuning loss fell no more in the last fifth of the epochs; null where not known"
+    )
     mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
 
 
 class Probe(Part):
-    """Whether one model's CLS vector tells the patient's site."""
+    """Whether one model's CLS vector predicts the patient's site."""
 
     n: int = Field(description="patients")
-    sites: int = Field(description="sites that the probe tells apart")
+    sites: int = Field(description="sites that the probe distinguishes")
     balanced_accuracy: Estimate = Field(description="mean over sites of the share that the probe got right")
     chance: Number = Field(description="balanced accuracy of guesses: 1 / sites")
     p: Number = Field(description="one-sided permutation p, not adjusted")
@@ -88,7 +90,7 @@ class Probe(Part):
 
 
 class SiteProbe(Part):
-    """Whether a model's CLS vector tells the patient's site."""
+    """Whether a model's CLS vector predicts the patient's site."""
 
     site_column: str
     models: dict[str, Probe]

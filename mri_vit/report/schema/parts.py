@@ -98,7 +98,7 @@ class ChanceTest(Part):
 
     method: ChanceMethod = Field(
         description="refits on permuted labels; or the error of given scores, inflated for what folds learn from each other; or "
-        "that error alone, for patients who taught no model"
+        "that error alone, for patients that no model was trained on"
     )
     value: Number = Field(description="AUC or C of pairs within a fold, mean over repeats; of the first repeat where refitted")
     error: Number = Field(description="standard error of `value` without a signal, for scores as given")
@@ -121,7 +121,7 @@ class Retraining(Part):
 
 
 class WithinSites(Part):
-    """A model among patients of one site, where knowing the site helps nobody."""
+    """A model among patients of one site, where knowing the site does not help."""
 
     sites: int = Field(description="sites with a pair to compare")
     value: Number = Field(description="AUC or C of pairs within a fold and a site")

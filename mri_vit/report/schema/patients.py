@@ -22,8 +22,8 @@ class Split(Part):
     kind: Literal["all", "fold", "left out", "development", "excluded"]
     n: int = Field(description="patients")
     by_chance: Number = Field(
-        description="standard deviation of a standardised difference from the patients compared with, were both dealt at random; "
-        "null where nobody is compared"
+        description="standard deviation of a standardised difference from the patients compared with, were both drawn at random; "
+        "null where no patients are compared"
     )
 
 
@@ -72,11 +72,11 @@ class PatientResult(Part):
         description="place among the scores of the fold, near 0 the lowest, near 1 the highest; mean over repeats"
     )
     pairs: int = Field(
-        description="patients of the same fold to compare with: of the other class, or of whom it is known who "
-        "lived longer; sum over repeats"
+        description="patients of the same fold to compare with: of the other class, or with a known order "
+        "of deaths; sum over repeats"
     )
     wrong: Number = Field(description="of these pairs, those that the scores rank the wrong way, ties counting one half")
-    error: Number = Field(description="`wrong` / `pairs`; 0.5 is what a coin gets; null without a pair")
+    error: Number = Field(description="`wrong` / `pairs`; 0.5 by chance; null without a pair")
 
 
 class Patient(Part):
@@ -109,7 +109,7 @@ class Association(Part):
         "Mann and Whitney's test of volumes"
     )
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over all respects and endpoints")
-    apart: bool = Field(description="whether the worst and the others are told apart")
+    apart: bool = Field(description="whether the adjusted p shows a difference")
 
 
 class Failures(Part):
@@ -117,7 +117,7 @@ class Failures(Part):
 
     model: str = Field(description="whose errors these are")
     patients: tuple[str, ...] = Field(description="names in `patients`, the worst first")
-    ranked: int = Field(description="patients who are in pairs enough to be ranked")
+    ranked: int = Field(description="patients in enough pairs to be ranked")
     fewest_pairs: int = Field(description="pairs from which a patient is ranked")
     associations: tuple[Association, ...]
     sentence: str = Field(description="what the worst have in common, in words")
@@ -202,7 +202,7 @@ class MapResult(MapFigures):
     """One method's maps of one endpoint, judged."""
 
     verdict: str = Field(description="the verdict in words")
-    checks: str = Field(description="the questions that a map is asked, with their answers")
+    checks: str = Field(description="the checks of the maps, with their answers")
     verdict_kind: MapKind = Field(description="the verdict in one word, by the rules in `rules`")
 
 
@@ -237,7 +237,7 @@ class EndpointMaps(Part):
     predicted: Kind = Field(description="kind of the verdict on the model that the maps are of")
     no_finding: str | None = Field(description="why no map of this endpoint is a finding, in words; null where one may be")
     with_tumour: int = Field(description="scored patients with a tumour mask")
-    taught: bool = Field(default=False, description="whether training patients' masks taught the network where tumours are")
+    taught: bool = Field(default=False, description="whether tumour masks of training patients supervised the network")
     methods: dict[AnyMethod, MapResult]
     curves: dict[Order, MapCurves]
     agreement: tuple[Agreement, ...]

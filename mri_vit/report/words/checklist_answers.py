@@ -278,10 +278,14 @@ def chosen(metrics: Metrics, settings: Settings) -> str:
 
 @_with_settings
 def withheld(metrics: Metrics, settings: Settings) -> str:
-    said = "The study's own model read the scans alone; the software withheld the labels of the patients that a model predicted."
+    sentence = (
+        "The study's own model read the scans alone; the software withheld the labels of the patients that a model predicted."
+    )
     readers = [model for model in metrics.models if model.rpartition("+")[2] == CLINICAL]  # the control, and fused with it
     columns = metrics.notes.get("clinical_columns")
-    return said + (f" Clinical columns were read by {listed(readers)} alone: {escape(columns)}." if readers and columns else "")
+    return sentence + (
+        f" Clinical columns were read by {listed(readers)} alone: {escape(columns)}." if readers and columns else ""
+    )
 
 
 def versions(metrics: Metrics) -> str:

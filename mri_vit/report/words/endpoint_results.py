@@ -13,7 +13,6 @@ from mri_vit.report.schema.endpoints import (
     BrierAt,
     Days,
     HazardRatio,
-    IntegratedBrier,
     OperatingPoint,
     Result,
     SurvivalEndpoint,
@@ -53,12 +52,12 @@ RATES = {"sensitivity": "sensitivity", "specificity": "specificity", "ppv": "PPV
 
 def result_lines(metrics: Metrics) -> list[str]:
     """A line for each result, comparison, inner estimate of an external evaluation, and site probe."""
-    said = [
+    lines = [
         f"**{escape(name)}**, {escape(model)}: {patients_and_events(result)}; {'; '.join(_result_figures(result))}."
         for name, model, result in run_facts.results(metrics)
     ]
-    said += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
-    said += [
+    lines += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
+    lines += [
         comparison_line(name, model, other, test)
         for name, model, found in run_facts.results(metrics)
         for other, test in [*found.versus_controls.items(), *([(OWN, found.versus_own)] if found.versus_own else [])]
@@ -66,9 +65,9 @@ def result_lines(metrics: Metrics) -> list[str]:
     for name, model, _ in run_facts.results(metrics):
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
-            said.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {interval(own)}.")
+            lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {interval(own)}.")
     probes = metrics.site_probe.models if metrics.site_probe else {}
-    return said + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
+    return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 
 
 def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
@@ -104,7 +103,7 @@ def _result_figures(result: Result) -> list[str]:
     figures = [headline_figure(result)]
     for key, words in NAMES.items():
         if words not in figures[0] and (part := getattr(result, key, None)):
-            figures.append(f"{words} {_figure(part)}")
+            figures.append(f"{words} {number(part.value) if isinstance(part, Value) else interval(part)}")
     figures += [f"remark: {escape(result.remark).rstrip('.')}"] if result.remark else []
     if is_defined(result.fold_variance):
         figures.append(f"folds {number(result.fold_mean)} ± {number(result.fold_variance, 4)} (mean ± sample variance)")
@@ -123,10 +122,6 @@ def _result_figures(result: Result) -> list[str]:
         if is_known(ratio := result.hazard.per_sd):
             figures.append(f"hazard ratio per standard deviation {interval(ratio, digits=2)}")
     return [*figures, f"verdict: {escape(result.verdict)}"] if result.verdict else figures
-
-
-def _figure(part: Estimate | Value | IntegratedBrier) -> str:
-    return number(part.value) if isinstance(part, Value) else interval(part)
 
 
 R = TypeVar("R", BinaryResult, SurvivalResult)
@@ -188,14 +183,6 @@ def _rate(label: str, of: Callable[[OperatingPoint], Estimate]) -> Measure[Binar
     return Measure(label, lambda r: r.operating_point and interval(of(r.operating_point), r.operating_point.n))
 
 
-def _uno(r: SurvivalResult) -> str:
-    return f"{interval(r.uno_c, r.n)}, up to {number(r.uno_c.tau_days, 0)} days"
-
-
-def _logrank(r: SurvivalResult) -> str:
-    return f"χ² = {number(r.logrank.chi2, 2)}, {p_value(r.logrank.p)}"
-
-
 def _hazard(r: HazardRatio, n: int) -> str:
     return f"{interval(r, n, 2)}, proportional hazards: {p_value(r.proportional_p)}"
 
@@ -211,14 +198,14 @@ def _integrated_brier(r: SurvivalResult) -> str | None:
     return brier and f"{interval(brier, r.n)} ({number(brier.reference)})"
 
 
-def _slope(r: BinaryResult) -> str | None:
-    fit = r.calibration
-    return fit and between(fit.slope, fit.slope_interval.low, fit.slope_interval.high, r.n)
+def _line(name: str) -> Measure[BinaryResult]:
+    def write(r: BinaryResult) -> str | None:
+        if not (fit := r.calibration):
+            return None
+        bounds = getattr(fit, f"{name}_interval")
+        return between(getattr(fit, name), bounds.low, bounds.high, r.n)
 
-
-def _intercept(r: BinaryResult) -> str | None:
-    fit = r.calibration
-    return fit and between(fit.intercept, fit.intercept_interval.low, fit.intercept_interval.high, r.n)
+    return Measure(f"Calibration {name} [bootstrap 95 %]", write)
 
 
 TEST = "Against chance, one-sided, not adjusted"
@@ -266,8 +253,8 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Brier score: resolution (higher is better)", lambda r: r.brier and number(r.brier.resolution, 4, r.n)),
     Measure("Brier score: uncertainty", lambda r: r.brier and number(r.brier.uncertainty, 4, r.n)),
     Measure("Brier score: within bins", lambda r: r.brier and number(r.brier.within, 4, r.n)),
-    Measure("Calibration slope [bootstrap 95 %]", _slope),
-    Measure("Calibration intercept [bootstrap 95 %]", _intercept),
+    _line("slope"),
+    _line("intercept"),
     Measure("Calibration in the large", lambda r: r.calibration and number(r.calibration.in_the_large, n=r.n)),
     Measure(
         "Observed to expected positives (O:E) [bootstrap 95 %]",
@@ -285,12 +272,12 @@ SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Harrell's C, judged [95 %, corrected for refitting]", judged),
     Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
     Measure("Harrell's C, mean ± variance over folds", _spread),
-    Measure("Uno's C [bootstrap 95 %]", _uno),
+    Measure("Uno's C [bootstrap 95 %]", lambda r: f"{interval(r.uno_c, r.n)}, up to {number(r.uno_c.tau_days, 0)} days"),
     Measure(TEST, _chance_test),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, _retrained),
     Measure(SITES, _sites),
-    Measure("Log-rank of the risk groups", _logrank),
+    Measure("Log-rank of the risk groups", lambda r: f"χ² = {number(r.logrank.chi2, 2)}, {p_value(r.logrank.p)}"),
     Measure("Hazard ratio per standard deviation of the risk [95 %]", lambda r: _hazard(r.hazard.per_sd, r.n)),
     Measure("Hazard ratio, high against low risk [95 %]", lambda r: _hazard(r.hazard.high_vs_low, r.n)),
     Measure("Restricted mean survival, high less low risk [95 %]", _restricted_mean),

@@ -98,7 +98,7 @@ def could_show(result: Result) -> str:
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
-    """Of these models, the candidates that are shown (see `numbers.comparators`) and the controls."""
+    """Of these models, the candidates that are shown (see `numbers.results`) and the controls."""
     return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
 
 

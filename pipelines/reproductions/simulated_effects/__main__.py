@@ -1,18 +1,18 @@
 """Does the Vision Transformer learn what a threshold cannot? Everybody on the same folds of cohorts with simulated effects.
 
-pipelines/reproduce.py simulated_effects contest.toml  (tokens and controls)
-pipelines/reproduce.py simulated_effects contest_convolutional.toml (convolutional networks, on the same page)
-pipelines/reproduce.py simulated_effects contest_parts.toml  (the parts of the network, on a page of their own)
-pipelines/reproduce.py simulated_effects contest_learning.toml  (the parts of how it learns, likewise)
-pipelines/reproduce.py simulated_effects contest_around_tumours.toml (scans cut around true tumours, likewise)
-pipelines/reproduce.py simulated_effects contest_384.toml  (384 patients, on a page of its own)
-pipelines/reproduce.py simulated_effects contest_search.toml  (recipes for each network, on a cohort of its own)
-pipelines/reproduce.py simulated_effects contest_search_convolutional.toml (of convolutional networks, on the same page)
-pipelines/reproduce.py simulated_effects contest.toml --seeds 2  (one data seed: one stage)
+pipelines/reproduce.py simulated_effects benchmark.toml  (tokens and controls)
+pipelines/reproduce.py simulated_effects benchmark_convolutional.toml (convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects benchmark_parts.toml  (the parts of the network, on a page of their own)
+pipelines/reproduce.py simulated_effects benchmark_learning.toml  (the parts of how it learns, likewise)
+pipelines/reproduce.py simulated_effects benchmark_around_tumours.toml (scans cut around true tumours, likewise)
+pipelines/reproduce.py simulated_effects benchmark_384.toml  (384 patients, on a page of its own)
+pipelines/reproduce.py simulated_effects benchmark_search.toml  (recipes for each network, on a cohort of its own)
+pipelines/reproduce.py simulated_effects benchmark_search_convolutional.toml (of convolutional networks, on the same page)
+pipelines/reproduce.py simulated_effects benchmark.toml --seeds 2  (one data seed: one stage)
 
 Cohorts and folds of all files are the same; where another file that has run has the same recipe, the Vision Transformer's folds
 are taken over from its run. Result, beside the study files: <file>_cohorts.csv, the figures of each data seed, which may be of
-several machines, and contest.md or <file>.md, made of them; the reports lie in the runs' folders. What is done is found done when
+several machines, and benchmark.md or <file>.md, made of them; the reports lie in the runs' folders. What is done stays done when
 it is started again.
 """
 
@@ -45,14 +45,14 @@ from reproductions.simulated_effects import benchmark_pages, effects, patients_n
 from reproductions.simulated_effects.cohort_scores import of_cohort
 
 HOME = Path(__file__).parent  # of figures and pages
-CONFIG = HOME / "contest.toml"
+CONFIG = HOME / "benchmark.toml"
 PAGES = (  # files on one page; the first has the recipe
-    ("contest.toml", "contest_convolutional.toml"),  # everybody in them is a bar
-    ("contest_search.toml", "contest_search_convolutional.toml"),
+    ("benchmark.toml", "benchmark_convolutional.toml"),  # everybody in them is a bar
+    ("benchmark_search.toml", "benchmark_search_convolutional.toml"),
 )
 PATIENTS = 192  # all labelled: the largest size of the learning curves
-LARGER, TWICE = "contest_384.toml", 384  # the file of larger cohorts, and their patients
-AS_MANY = "contest_convolutional.toml"  # has run all comparators of it on 192
+LARGER, TWICE = "benchmark_384.toml", 384  # the file of larger cohorts, and their patients
+AS_MANY = "benchmark_convolutional.toml"  # has run all comparators of it on 192
 WIDTH_2D, DEPTH_2D, PATCH_2D, IMAGE_2D = 192, 4, 16, 112  # of the 2D network: small, so that features take minutes
 
 
@@ -75,8 +75,8 @@ def page_of(file: Path) -> tuple[Path, ...]:
 
 
 def lenders(file: Path, seed: int) -> list[Study]:
-    """The studies whose networks a study file's run may take over: those of all contests beside it, `contest.toml`'s first."""
-    return [of_seed(one, seed) for one in sorted(file.parent.glob("contest*.toml")) if one != file]
+    """The studies whose networks a study file's run may take over: those of all benchmarks here, `benchmark.toml`'s first."""
+    return [of_seed(one, seed) for one in sorted(file.parent.glob("benchmark*.toml")) if one != file]
 
 
 def of_seed(file: Path, seed: int) -> Study:

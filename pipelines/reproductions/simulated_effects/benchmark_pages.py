@@ -16,11 +16,11 @@ from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, SITE, SLICES
 from mri_vit.settings.schema import Study
 from reproductions.simulated_effects.cohort_scores import Line, best, over_cohorts
 
-MAIN, LARGER = "contest", "contest-384"  # the studies whose pages make claims
+MAIN, LARGER = "benchmark", "benchmark-384"  # the studies whose pages make claims
 FIRST, LATER = (1, 2, 3), (4, 5, 6)  # data seeds, of cohorts: looked at first; run after that, the recipe unchanged
 SEEDS = FIRST + LATER
 NEW = (8, 9, 10)  # of the larger cohorts: data seeds of those before would share heads and places with them; 7 was a draft
-DRAFT = (11,)  # the cohort on which recipes are chosen, none of the contest's
+DRAFT = (11,)  # the cohort on which recipes are chosen, none of the benchmark's
 FEWEST = 3  # data seeds that a study file is shown of: what the project asks for
 LEVELS = {  # that an adjusted p is held to
     MAIN: 0.05 / 3,  # the last of three looks at data seeds 1, 2, 3 (Bonferroni)
@@ -71,7 +71,7 @@ LOOKS = {
     MAIN: f"Data seeds {', '.join(map(str, FIRST))} were looked at with a former recipe, then with this one, before others were "
     f"run with all unchanged. So claims here are a third look at some of their patients, and an adjusted p is held to "
     f"{LEVELS[MAIN]:.3f}, a third of 0.05.",
-    LARGER: "The two networks are those over which leads are not shown with 192 patients ([the contest](contest.md)). Nobody "
+    LARGER: "The two networks are those over which leads are not shown with 192 patients ([the benchmark](benchmark.md)). Nobody "
     f"looked at any of these patients before, so an adjusted p is held to {LEVELS[LARGER]}, which was [settled](decisions.md) "
     "beforehand.",
 }
@@ -96,7 +96,7 @@ def document(
         f"{patients} labelled patients with [hidden causes](hidden_causes.md), of whom the quality check left "
         f"{', '.join(map(str, seeds))}; {of.train.folds} folds, {named(list(seeds.index))}. AUC of pairs within a fold, "
         f"mean over cohorts, with its 95 % interval, which holds {held}; then the Vision Transformer's lead and its "
-        "two-sided p, not corrected. Causes and recipe were chosen on [drafts](contest_drafts.md)."
+        "two-sided p, not corrected. Causes and recipe were chosen on [drafts](benchmark_drafts.md)."
     )
     parts = ["# " + of.name.replace("-", " ").capitalize(), textwrap.fill(head, 130), table(lines, names, FIT)]
     recipes = "\n".join(f"- {changed(one)}" for one in comparators)
@@ -270,7 +270,7 @@ def cell(line: Line, leads: bool) -> str:
     return "<br>".join(said)
 
 
-SEARCHES = ("contest-search", "contest-search-convolutional")  # the studies whose page it is
+SEARCHES = ("benchmark-search", "benchmark-search-convolutional")  # the studies whose page it is
 
 
 def search_document(rows: pd.DataFrame, studies: Sequence[Study], patients: int, left_out: Sequence[str] = ()) -> str:
@@ -280,16 +280,16 @@ def search_document(rows: pd.DataFrame, studies: Sequence[Study], patients: int,
     and have not run.
     """
     comparators = [one for some in studies for one in some.comparators]
-    names = {VIT: "[Vision Transformer](contest.md)"} | {one.name: one.name for one in comparators}
+    names = {VIT: "[Vision Transformer](benchmark.md)"} | {one.name: one.name for one in comparators}
     wide = 1.96 * rows[rows.cause.isin(FIT)].error.median()
     text = (
         f"Made by `pipelines/reproduce.py simulated_effects` from {' and '.join(config(some.name) for some in studies)}: each "
-        f"network of the contest gets equally many recipes, on {patients} labelled patients that it does not use "
+        f"network of the benchmark gets equally many recipes, on {patients} labelled patients that it does not use "
         f"({named(sorted(set(rows.seed)))}, of whom the quality check left {rows.patients.iloc[0]}; "
         f"{studies[0].train.folds} folds). AUC of pairs within a fold; one "
         f"AUC's interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
         "chosen on some 17 drafts with these patients. Rule, set before it was run: of each network, the recipe with the "
-        "largest mean over the six causes, here in bold, is the contest's. Where a search finds another than the contest had, "
+        "largest mean over the six causes, here in bold, is the benchmark's. Where a search finds another than it had, "
         "both run there; of the dilated ResNet the better readout, its maximum, alone. A flat tuning loss does not say that a "
         "network has fitted its training patients: [hidden causes](hidden_causes.md)."
     )
@@ -300,8 +300,8 @@ def search_document(rows: pd.DataFrame, studies: Sequence[Study], patients: int,
         lines.append(f"| {names[str(model)]} | {mean} | {' | '.join(f'{one[cause]:.3f}' for cause in FIT)} |")
     absent = [f"Not here, as not run yet: {', '.join(map(config, left_out))}."] * bool(left_out)
     recipes = "\n".join(f"- {changed(one)}" for one in comparators)
-    told = f"What each changes of the Vision Transformer's, which is the contest's:\n\n{recipes}"
-    return "\n\n".join(["# Contest search", textwrap.fill(text, 130), "\n".join(lines), *absent, told, ended]) + "\n"
+    told = f"What each changes of the Vision Transformer's, which is the benchmark's:\n\n{recipes}"
+    return "\n\n".join(["# Benchmark search", textwrap.fill(text, 130), "\n".join(lines), *absent, told, ended]) + "\n"
 
 
 def means(rows: pd.DataFrame, comparators: Sequence[Comparator]) -> pd.DataFrame:

@@ -69,7 +69,7 @@ def write_history(home: Path, repeat: int, fold: int, last: float) -> None:
     )
 
 
-def contest(folder: Path, repeats: int = 1) -> Path:
+def benchmark(folder: Path, repeats: int = 1) -> Path:
     make_run(folder, patients=110, repeats=repeats, models=("vit", *COMPARATORS, "clinical", "shuffled"))
     for seed, (name, signal) in enumerate([("vit", 0.8), *((name, signal) for name, (signal, _) in COMPARATORS.items())]):
         score_again(folder, name, signal, seed)
@@ -101,7 +101,7 @@ def contest(folder: Path, repeats: int = 1) -> Path:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Run:
-    return one(run_folder.read_run(contest(tmp_path_factory.mktemp("runs") / "contest")), "mgmt")
+    return one(run_folder.read_run(benchmark(tmp_path_factory.mktemp("runs") / "benchmark")), "mgmt")
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +138,7 @@ def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat
 
 
 def test_costs_of_every_repeat_count(tmp_path):
-    found = run_folder.read_run(contest(tmp_path / "twice", repeats=2))
+    found = run_folder.read_run(benchmark(tmp_path / "twice", repeats=2))
     told = results.contender_figures(found, {}, ["vit", "slow"])
     assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 

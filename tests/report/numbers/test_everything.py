@@ -68,6 +68,12 @@ def measured(run: Run, endpoint: str, model: str = "vit") -> dict:
     return found["endpoints"][endpoint]["models"][model]
 
 
+@pytest.fixture(scope="module")
+def usual(small: Run) -> dict[str, dict]:
+    """The results of a marker and of survival of the run of one model, as they are when nothing is changed."""
+    return {name: measured(small, name) for name in ("mgmt", "os")}
+
+
 def with_scores(run: Run, score, model: str = "vit") -> Run:
     """The run with one model's scores replaced by a function of its rows."""
     table = run.predictions.copy()
@@ -226,9 +232,9 @@ def test_the_interval_of_average_precision_is_that_of_drawing_patients_one_by_on
     assert found == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.03)
 
 
-def test_scores_that_are_no_probabilities_are_ranked_and_not_calibrated(small):
+def test_scores_that_are_no_probabilities_are_ranked_and_not_calibrated(small, usual):
     found = measured(with_scores(small, lambda rows: 7 * rows.score - 2), "mgmt")
-    told = measured(small, "mgmt")
+    told = usual["mgmt"]
     assert found["auc"] == pytest.approx(told["auc"])
     assert [found[key] for key in ("brier", "calibration", "net_benefit")] == [None] * 3
     assert "not probabilities" in found["not_probability"]
@@ -257,25 +263,25 @@ def test_over_several_repeats_the_remark_is_that_of_the_first_repeat_alone(twice
     assert measured(scaled, "mgmt")["remark"].startswith(f"In the first repeat the pooled AUC ({pooled:.3f})")
 
 
-def test_folds_of_equal_scores_are_counted_as_tied(small):
+def test_folds_of_equal_scores_are_counted_as_tied(small, usual):
     found = with_scores(small, lambda rows: rows.score.where(rows.fold > 0, 0.5))
     for name, figure in (("mgmt", "auc"), ("os", "harrell_c")):
         result = measured(found, name)
         assert [fold["tied"] for fold in result["folds"]] == [True] + [False] * (FOLDS - 1)
         assert result["tied_folds"] == 1
         assert result["folds"][0][figure] == 0.5
-        assert measured(small, name)["tied_folds"] == 0
+        assert usual[name]["tied_folds"] == 0
     assert not judged.tied(np.zeros(1))
 
 
-def test_of_a_single_fold_nothing_is_said_about_folds(small):
+def test_of_a_single_fold_nothing_is_said_about_folds(small, usual):
     table = small.predictions.assign(fold=0)
     for name, within in (("mgmt", "auc_within_folds"), ("os", "harrell_c_within_folds")):
         result = measured(replace(small, predictions=table), name)
         assert result[within] is result["remark"] is None
         assert math.isnan(result["fold_mean"])
         assert math.isnan(result["fold_variance"])
-        assert measured(small, name)[within]["value"] > 0
+        assert usual[name][within]["value"] > 0
         labels = [
             label
             for label, _ in endpoint_results.measure_rows(
@@ -335,20 +341,20 @@ def test_curves_hold_every_horizon_and_agree_with_the_tables(metrics):
         assert sum(group["n"] for group in at["groups"]) == result["n"]
 
 
-def test_without_a_survival_table_only_the_order_is_judged(small):
+def test_without_a_survival_table_only_the_order_is_judged(small, usual):
     found = measured(replace(small, survival=small.survival.iloc[:0]), "os")
     assert (found["integrated_brier"], found["curve"], found["brier_at"], found["calibration_at"]) == (None, None, [], [])
-    assert found["harrell_c"] == measured(small, "os")["harrell_c"]
+    assert found["harrell_c"] == usual["os"]["harrell_c"]
 
 
-def test_risk_groups_say_where_their_cut_off_comes_from(small):
+def test_risk_groups_say_where_their_cut_off_comes_from(small, usual):
     bare = replace(small, predictions=small.predictions.assign(threshold=math.nan))
     os = next(e for e in small.study.endpoints if e.name == "os")
     rows = judged.risk_groups(judged.known_rows(bare, os, "vit"))
     assert (rows.high == (rows.score > rows.groupby("fold").score.transform("median"))).all()
     assert "median of the patient's own test fold" in measured(bare, "os")["cutoffs"]
     assert measured(bare, "mgmt")["operating_point"] is None
-    assert "learned without the patients shown" in measured(small, "os")["cutoffs"]
+    assert "learned without the patients shown" in usual["os"]["cutoffs"]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ from mri_vit.settings import schema
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
 from mri_vit.settings.sections import Grid
 
-pytestmark = pytest.mark.long(70)
+pytestmark = pytest.mark.long(50)
 
 HOT_MM = np.array([32.0, 22.0, 12.0])  # RAS+: on the patient's right, to the front, above the middle
 OTHER_MM = np.array([-28.0, -20.0, 8.0])  # of another map: on the left, to the back
@@ -222,6 +222,7 @@ def test_left_and_right_of_the_scan_itself_are_those_of_radiology(see):
     assert picture_right > picture_left + 40  # the left half of the head is the bright one
 
 
+@pytest.mark.slow
 def test_the_3d_view_is_cut_open_at_the_hot_spot(see):
     seen = see("render")
     assert 'data-state="ready"' in seen.body
@@ -343,6 +344,7 @@ const wait = (done) => new Promise((go) => { const ask = () => (done() ? go() : 
 """
 
 
+@pytest.mark.slow
 def test_every_slice_through_a_box_has_one_and_the_same_outline_and_slices_beside_it_have_none(run, addresses, tmp_path):
     page = run / "report" / "patients" / "p1.html"
     told = open_page(page.parent, f"{driven(page, LEAF)}#axial", tmp_path, (1000, 700), 20_000).told("told")
@@ -357,6 +359,7 @@ def test_every_slice_through_a_box_has_one_and_the_same_outline_and_slices_besid
     assert told["render"] == [0]
 
 
+@pytest.mark.slow
 def test_scans_of_a_patient_without_maps_are_drawn_and_can_be_switched(run, addresses, tmp_path):
     page = run / "report" / "patients" / "p3.html"
     switch = """
@@ -381,6 +384,7 @@ def test_no_page_of_a_patient_breaks_a_rule_of_accessibility(run, addresses, tmp
         assert violations(run / "report" / "patients" / f"{name}.html", tmp_path / name, size) == []
 
 
+@pytest.mark.slow
 def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses, tmp_path):
     for folder in ("patients", "viewer"):
         (tmp_path / folder).mkdir()
@@ -393,6 +397,7 @@ def test_without_its_viewer_a_page_shows_the_picture_and_says_why(run, addresses
     assert ((red > 180) & (red - blue > 60)).sum() > 50  # the picture's hot spot
 
 
+@pytest.mark.slow
 def test_what_the_policy_refuses_is_told_on_the_page(run, addresses, tmp_path):
     shutil.copytree(run / "report", tmp_path / "report")
     page = (run / "report" / unquote(addresses["p2"])).read_text()

@@ -24,7 +24,7 @@ CONFIGS = REPRODUCTIONS / "simulated_effects"
 
 
 def test_the_benchmarks_page_has_everybody_each_claim_and_who_went_into_the_trap():
-    of = benchmark.of_seed(CONFIGS / "contest.toml", 1)
+    of = benchmark.of_seed(CONFIGS / "benchmark.toml", 1)
     names = ["vit", *(one.name for one in of.comparators), "intensity", "site", "radiomics"]
     random, n = np.random.default_rng(0), 480
     truth, fold = np.arange(n) % 2, np.arange(n) // 2 % 3
@@ -68,10 +68,10 @@ def test_the_benchmarks_page_has_everybody_each_claim_and_who_went_into_the_trap
     assert "| **Vision Transformer** | 12,345 | 2 | 6 of 9 | 59.0 to 20.0 |" in text
     assert "| 12,345 | 2 | 6 of 9 | – |" in benchmark_pages.document(rows.drop(columns=["first_loss", "last_loss"]), [of], n)
     assert "- data seed 2, intensity: may be confounded" in text
-    without = benchmark_pages.document(rows, [of], n, ["contest-convolutional"])
-    assert "Not here, as not run on enough of these data seeds yet: `contest_convolutional.toml`." in without
+    without = benchmark_pages.document(rows, [of], n, ["benchmark-convolutional"])
+    assert "Not here, as not run on enough of these data seeds yet: `benchmark_convolutional.toml`." in without
     assert f" | **yes** | not yet | {benchmark_pages.unbroken('p = 0.0')}" in without  # who is not here at all may yet do better
-    assert "still to run: `contest_convolutional.toml`." in " ".join(without.split())
+    assert "still to run: `benchmark_convolutional.toml`." in " ".join(without.split())
     assert "for no cause" in without
     assert str(REPRODUCTIONS) not in text
 
@@ -79,7 +79,7 @@ def test_the_benchmarks_page_has_everybody_each_claim_and_who_went_into_the_trap
 def test_every_page_of_a_benchmark_is_what_its_study_files_and_committed_figures_make(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    figures = sorted(CONFIGS.glob("contest*_cohorts.csv"))
+    figures = sorted(CONFIGS.glob("benchmark*_cohorts.csv"))
     for table in figures:
         shutil.copy(table, tmp_path)
     monkeypatch.setattr(benchmark, "HOME", tmp_path)
@@ -107,7 +107,7 @@ def test_the_benchmarks_claims_say_what_data_seeds_that_were_run_later_show_alon
             for seed in seeds
         ]
     ).assign(parameters=np.nan, training_seconds=np.nan, flat=np.nan, trainings=np.nan, verdict=None)
-    of = benchmark.of_seed(CONFIGS / "contest.toml", 1)
+    of = benchmark.of_seed(CONFIGS / "benchmark.toml", 1)
     text = benchmark_pages.document(rows, [of], 96)
     assert "| radiomics of the true tumour (data seeds 4, 5, 6) | 0.600" in text
     assert "| **Vision Transformer** | 0.900" in text
@@ -139,7 +139,7 @@ def test_the_benchmark_claims_nothing_before_every_bar_has_run_on_all_data_seeds
             for seed in on
         ]
         unknown = {name: np.nan for name in ("parameters", "training_seconds", "flat", "trainings")}
-        of = benchmark.of_seed(CONFIGS / "contest.toml", 1)
+        of = benchmark.of_seed(CONFIGS / "benchmark.toml", 1)
         return " ".join(benchmark_pages.document(pd.DataFrame(rows).assign(**unknown, verdict=None), [of], 96).split())
 
     for seeds in (benchmark_pages.LATER, (1, *benchmark_pages.LATER)):
@@ -154,7 +154,7 @@ def test_the_benchmark_claims_nothing_before_every_bar_has_run_on_all_data_seeds
 
 def test_a_benchmarks_page_has_no_figures_of_another_recipe_of_other_patients_or_of_a_draft(tmp_path, monkeypatch):
     monkeypatch.setattr(benchmark, "HOME", tmp_path)
-    file = CONFIGS / "contest.toml"
+    file = CONFIGS / "benchmark.toml"
     of, other = (benchmark.of_seed(file, seed) for seed in (1, 2))
     assert benchmark.recipe(of, 192) == benchmark.recipe(other, 192)
     changed = of.model_copy(update={"train": of.train.model_copy(update={"mask_supervision_token_labels": 1.0})})
@@ -175,7 +175,7 @@ def test_a_benchmarks_page_has_no_figures_of_another_recipe_of_other_patients_or
 def test_a_recipe_that_looks_like_a_number_is_found_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recipe: str):
     monkeypatch.setattr(benchmark, "HOME", tmp_path)
     monkeypatch.setattr(benchmark, "recipe", lambda of, patients: recipe)
-    file = CONFIGS / "contest.toml"
+    file = CONFIGS / "benchmark.toml"
     benchmark.results(file).write_text(f"seed,recipe\n1,{recipe}\n2,other\n")
     assert benchmark.kept(file, 192).seed.tolist() == [1]
     benchmark.results(file).write_text(f"seed,recipe\n1,{recipe}\n")
@@ -207,18 +207,18 @@ def test_a_page_has_both_of_its_studies_and_says_how_far_a_vision_transformer_is
             texts.append(" ".join(path.read_text().split()))
         return texts
 
-    alone, both = written("contest_search.toml", benchmark_pages.DRAFT, 0.031)
-    assert "Not here, as not run yet: `contest_search_convolutional.toml`." in alone
+    alone, both = written("benchmark_search.toml", benchmark_pages.DRAFT, 0.031)
+    assert "Not here, as not run yet: `benchmark_search_convolutional.toml`." in alone
     assert "as not run yet" not in both
-    assert "| [Vision Transformer](contest.md) | **0.900** |" in both  # the first file's
+    assert "| [Vision Transformer](benchmark.md) | **0.900** |" in both  # the first file's
     assert "| dilated-max | " in both
     assert "- dilated-max: `model.architecture" in both
-    alone, both = written("contest.toml", benchmark_pages.LATER, 0.031)
+    alone, both = written("benchmark.toml", benchmark_pages.LATER, 0.031)
     assert "not run on enough" in alone
     assert "trained the Vision Transformer anew" not in alone
     assert "differs by up to 0.031 from the one shown" in both
     assert "| **Vision Transformer** | 0.900" in both
-    assert "trained the Vision Transformer anew" not in written("contest.toml", benchmark_pages.LATER, 0.0)[1]
+    assert "trained the Vision Transformer anew" not in written("benchmark.toml", benchmark_pages.LATER, 0.0)[1]
 
 
 def test_the_benchmark_with_twice_the_patients_claims_nothing_before_all_its_data_seeds_and_stands_beside_the_smaller_cohorts(
@@ -250,7 +250,7 @@ def test_the_benchmark_with_twice_the_patients_claims_nothing_before_all_its_dat
     def written() -> str:
         path = benchmark.write(benchmark.page_of(larger), 384)
         assert path
-        assert path.name == "contest_384.md"
+        assert path.name == "benchmark_384.md"
         return " ".join(path.read_text().split())
 
     ran(smaller, benchmark_pages.SEEDS, 192, 0.03)
@@ -279,8 +279,8 @@ def test_a_cause_on_which_the_own_model_is_behind_has_no_p_for_it_and_one_that_c
 
 
 def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_on_a_cohort_that_the_benchmark_has_not():
-    of = benchmark.of_seed(CONFIGS / "contest_search.toml", 11)
-    assert benchmark.seeds_of(CONFIGS / "contest_search.toml") == benchmark_pages.DRAFT
+    of = benchmark.of_seed(CONFIGS / "benchmark_search.toml", 11)
+    assert benchmark.seeds_of(CONFIGS / "benchmark_search.toml") == benchmark_pages.DRAFT
     assert not set(benchmark_pages.DRAFT) & set(benchmark_pages.SEEDS)
     names = ["vit", *(one.name for one in of.comparators)]
     better = {"vit": 0.1, "stem-max-faster": 0.2, "resnet10-max-slower": 0.05, "resnet10": 0.01}
@@ -293,9 +293,9 @@ def test_a_search_names_the_best_recipe_of_each_network_by_the_mean_over_causes_
     ).assign(parameters=9.0, training_seconds=60.0, flat=2.0, trainings=2.0)
     table = benchmark_pages.means(rows, of.comparators)
     assert sorted(table.index[table.best]) == ["resnet10", "resnet10-max-slower", "stem-max-faster", "vit"]
-    text = benchmark_pages.search_document(rows, [of], 96, ["contest-search-convolutional"])
-    assert "Not here, as not run yet: `contest_search_convolutional.toml`." in text
-    assert "| [Vision Transformer](contest.md) | **0.700** | 0.700 |" in text
+    text = benchmark_pages.search_document(rows, [of], 96, ["benchmark-search-convolutional"])
+    assert "Not here, as not run yet: `benchmark_search_convolutional.toml`." in text
+    assert "| [Vision Transformer](benchmark.md) | **0.700** | 0.700 |" in text
     assert "data seed 11, of whom the quality check left 90" in " ".join(text.split())
     assert text.count("**") == 8
 
@@ -311,14 +311,14 @@ def test_who_went_into_the_trap_is_told_in_the_reports_words_but_for_the_site_th
 
 
 def test_a_benchmarks_networks_are_taken_over_where_the_recipe_is_the_same(tmp_path: Path):
-    of, other = (benchmark.of_seed(CONFIGS / f"{name}.toml", 1) for name in ("contest", "contest_convolutional"))
+    of, other = (benchmark.of_seed(CONFIGS / f"{name}.toml", 1) for name in ("benchmark", "benchmark_convolutional"))
     of, other = (one.model_copy(update={"output": tmp_path / one.name}) for one in (of, other))
     assert benchmark.own_part(of) == benchmark.own_part(other)
-    lenders = benchmark.lenders(CONFIGS / "contest_convolutional.toml", 1)
+    lenders = benchmark.lenders(CONFIGS / "benchmark_convolutional.toml", 1)
     same = {one.name for one in lenders if benchmark.own_part(one) == benchmark.own_part(of)}
-    assert {"contest", "contest-parts", "contest-learning"} <= same
-    assert lenders[0].name == "contest"
-    assert "contest-convolutional" not in {one.name for one in lenders}
+    assert {"benchmark", "benchmark-parts", "benchmark-learning"} <= same
+    assert lenders[0].name == "benchmark"
+    assert "benchmark-convolutional" not in {one.name for one in lenders}
     for fold in range(3):
         fold_folder(of.output, 0, fold).mkdir(parents=True)
         (fold_folder(of.output, 0, fold) / "best.safetensors").write_text(str(fold))
@@ -340,7 +340,7 @@ def test_a_benchmark_reads_all_study_files_before_it_runs_the_first(monkeypatch:
     run = []
     monkeypatch.setattr(benchmark, "run_benchmark", lambda of, *_: run.append(of))
     with pytest.raises(UsageError, match="6: no such study file"):
-        benchmark.main(CONFIGS / "contest.toml", Path("6"), seeds=(5,))  # as `--seeds 5 6` is read
+        benchmark.main(CONFIGS / "benchmark.toml", Path("6"), seeds=(5,))  # as `--seeds 5 6` is read
     assert not run
 
 

@@ -1,4 +1,4 @@
-"""A contest: leads have the sign of who is better, a claim is as weak as its weakest part, and cohorts count, not folds alone."""
+"""A benchmark: leads have the sign of who is better, a claim is as weak as its weakest part, and cohorts count beside folds."""
 
 from __future__ import annotations
 
