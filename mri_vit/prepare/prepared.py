@@ -70,6 +70,8 @@ def config_sha256(study: Study) -> str:
     workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, whose hash is held against the steps.
     """
     how = study.prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
+    if "tumour_crop_margin_mm" in how:  # hashed under its older name, so that who was prepared then stays prepared
+        how["around_tumour_mm"] = how.pop("tumour_crop_margin_mm")
     matter = {"schema": SCHEMA, "channels": study.channels, "grid": study.grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 

@@ -247,7 +247,7 @@ def test_the_reason_why_a_silent_series_counts_as_t1_is_listed(tmp_path: Path) -
     write_t1s(tmp_path / "in", ("AX T1", 0, {}))
     bring_in(tmp_path)
     (row,) = series_rows(tmp_path)
-    assert "no name and no field says" in row["reason"]
+    assert "neither name nor field" in row["reason"]
     assert "only T1-weighted series" in row["reason"]
 
 
