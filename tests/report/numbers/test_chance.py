@@ -15,7 +15,8 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run
-from mri_vit.report.schema.parts import ChanceTest, WithinSites
+from mri_vit.report.schema.measured import UnadjustedTest
+from mri_vit.report.schema.parts import WithinSites
 from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
@@ -45,7 +46,7 @@ def refits(values: list[list[float]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=pd.Index(NULL_COLUMNS))
 
 
-def against_chance(rows: pd.DataFrame, nulls: pd.DataFrame, family: int = 1) -> ChanceTest:
+def against_chance(rows: pd.DataFrame, nulls: pd.DataFrame, family: int = 1) -> UnadjustedTest:
     background = Background("cross-validation", nulls, NO_SEEDS, {}, family)
     return chance.measure(MGMT, rows, background).chance_test
 

@@ -14,7 +14,8 @@ from scipy.stats import fisher_exact
 from mri_vit.report.numbers import patients
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.patients import Association, Failures, Patient
+from mri_vit.report.schema.measured import Worst
+from mri_vit.report.schema.patients import Association, Patient
 from mri_vit.report.words import run_facts
 
 
@@ -117,23 +118,23 @@ def test_traits_that_go_with_nothing_are_told_apart_in_one_cohort_of_twenty_at_m
 
 
 def test_the_sentence_claims_nothing_where_nothing_is_told_apart():
-    tests = [{"trait": "finding", "worst": 10, "others": 72, "of_worst": 0.1, "of_others": 0.0, "p_adjusted": 0.24}]
-    found = part(Failures, {"patients": [f"p{n}" for n in range(10)], "ranked": 82, "associations": tests})
-    said = run_facts.failures_sentence(found, "better")
+    test = part(
+        Association, {"trait": "finding", "worst": 10, "others": 72, "of_worst": 0.1, "of_others": 0.0, "p_adjusted": 0.24}
+    )
+    worst = Worst("vit", tuple(f"p{n}" for n in range(10)), 82, (test,))
+    said = run_facts.failures_sentence(worst, "better")
     assert said.startswith("There is no evidence that the 10 worst differ from the other 72")
     assert "findings of quality control (1 of 10 against 0 of 72, adjusted p = 0.24)" in said
-    assert run_facts.failures_sentence(found, "chance").startswith("There is no evidence that the model beats chance")
-    assert "no quality finding, site or volume" in run_facts.failures_sentence(
-        found.model_copy(update={"associations": ()}), "better"
-    )
+    assert run_facts.failures_sentence(worst, "chance").startswith("There is no evidence that the model beats chance")
+    assert "no quality finding, site or volume" in run_facts.failures_sentence(replace(worst, associations=()), "better")
 
 
 def test_a_volume_that_few_have_says_in_how_many(run):
     test = part(
         Association, {"trait": "tumour_share", "worst": 3, "others": 20, "of_worst": 0.05, "of_others": 0.04, "p_adjusted": 1.0}
     )
-    found = part(Failures, {"patients": list("abcdefghij"), "ranked": 82}).model_copy(update={"associations": (test,)})
-    assert "median 0.050 against 0.040, known in 3 and 20" in run_facts.failures_sentence(found, "better")
+    worst = Worst("vit", tuple("abcdefghij"), 82, (test,))
+    assert "median 0.050 against 0.040, known in 3 and 20" in run_facts.failures_sentence(worst, "better")
 
 
 def test_no_finding_in_anybody_is_no_comparison(people):
