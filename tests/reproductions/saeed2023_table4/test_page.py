@@ -158,9 +158,9 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
     assert {found.comparator for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
         background = Background(run.design, run.nulls, run.seeds, {})
-        expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).figures
+        expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).figures.model_dump()
         found = measured(lines, name)
-        assert found.n == expected.n
+        assert found.n == expected["n"]
         assert {"value": found.auc, "low": found.low, "high": found.high} == expected["auc"]
         assert list(found.folds) == [fold["auc"] for fold in expected["folds"]]
         assert (found.mean, found.variance) == (expected["fold_mean"], expected["fold_variance"])
