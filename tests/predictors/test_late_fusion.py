@@ -153,9 +153,9 @@ def test_with_two_seeds_the_evidence_is_that_of_the_mean_score(tiny):
     fusion = LateFusion(predictor, ages, study.output)
     fusion.fit(patients[:12], patients[12:16])
     asked = blind(patients[16:])
-    evidence, mean = fusion._evidence(asked).by_model, predictor.predict(asked)[0]
-    np.testing.assert_allclose(evidence["mgmt"]["vit"], logit(scores(mean, "mgmt")), rtol=1e-5)
-    np.testing.assert_allclose(evidence["os"]["vit"], np.log(scores(mean, "os")), rtol=1e-5)
+    said, mean = fusion._evidence(asked), predictor.predict(asked)[0]
+    np.testing.assert_allclose(said.by_model["mgmt"]["vit"], logit(scores(mean, "mgmt")), rtol=1e-5)
+    np.testing.assert_allclose(said.by_model["os"]["vit"], np.log(scores(mean, "os")), rtol=1e-5)
 
 
 def test_the_weights_are_scikit_learns_and_lifelines_on_the_tuning_patients(both, tmp_path):
