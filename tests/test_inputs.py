@@ -152,7 +152,7 @@ ROWS = [
     Row(73, "an output that nobody may write", 4, "/proc/run cannot be written", made.output("/proc/run")),
     Row(74, "a full disk", 4, "disk is full: 400 MB needed, .* free; make room", made.raising(OSError(errno.ENOSPC, "No space"))),
     Row(75, "no memory", 4, "out of memory: .* needed at once, .* free; try", made.raising(MemoryError("allocate 9.0 TiB"))),
-    Row(77, "Ctrl-C", 130, "the same command goes on", made.raising(KeyboardInterrupt())),
+    Row(77, "Ctrl-C", 130, "the same command continues", made.raising(KeyboardInterrupt())),
     Row(77, "SIGTERM", 143, "", made.terminated),
     Row(78, "a folder that another run holds", 5, "is held by another run .process 1 on here", made.held),
     Row(79, "a stale lock", 3, "not NIfTI", made.stale_lock),

@@ -11,7 +11,6 @@ import math
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import norm, rankdata
-from sklearn.metrics import average_precision_score
 
 from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
@@ -97,6 +96,8 @@ def average_precision(truth: Flags, score: Numbers) -> float:
     truth, score = labelled(truth, score)
     if not truth.any() or truth.all():
         return math.nan
+    from sklearn.metrics import average_precision_score  # here, because `check` reads this file and scikit-learn takes seconds
+
     return float(average_precision_score(truth, score))
 
 

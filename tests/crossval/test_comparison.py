@@ -113,7 +113,7 @@ def test_a_suspicious_permutation_is_followed_by_a_fresh_one(tiny, monkeypatch, 
         asked.append((set(table.model), set(table.repeat)))
         return ["mgmt"]
 
-    monkeypatch.setattr(comparison, "suspicious", always)
+    monkeypatch.setattr(comparison, "suspected_leaks", always)
     study = compared(tiny, "AB")
     assert asked == [({"shuffled"}, {0})]
     assert "suspicious: the control on permuted labels predicts mgmt; a fresh permutation is" in capsys.readouterr().out

@@ -250,7 +250,7 @@ def test_the_verb_takes_a_folder_of_prepared_patients_or_a_study_and_says_who_is
     np.testing.assert_array_equal(one.vectors[CLS], two.vectors[CLS])
     (study.prepared / "p23" / "tokens.safetensors").unlink()
     assert ended("features", str(tmp_path / "study.toml"), *options, "-o", str(tmp_path / "c")) == 3
-    assert "1 patients are not prepared, the first p23" in capsys.readouterr().out
+    assert "1 patients are not prepared and are left out, first p23" in capsys.readouterr().out
 
 
 def test_nothing_to_read_and_nothing_to_read_with_are_named(study, weights, tmp_path):

@@ -184,7 +184,7 @@ def test_numbers_of_nnunet_are_what_its_dataset_file_says(tmp_path: Path, told: 
 @pytest.mark.parametrize(
     ("tables", "message"),
     [
-        ({}, "dataset.json: no such file; it says which sequence 0000 to 0003 are"),
+        ({}, "dataset.json: no such file; it names the sequences 0000 to 0003"),
         ({"dataset.json": '{"channel_names": {"0": "CT"}}'}, "channel 'CT'; expected names of t1, t1ce, t2, flair"),
         ({"dataset.json": '{"labels": {}}'}, 'no "channel_names"'),
     ],

@@ -337,4 +337,5 @@ def test_what_speaks_against_the_prediction_is_subtracted_within_a_place_and_cut
     scans = torch.tensor([[[3.0, -1, 0, 0], [1, -2, 0, 0]]])
     monkeypatch.setattr(gradient, "integrated_gradients_by_scan", lambda *_: {"mgmt": scans})
     net = made()
-    assert gradient.integrated_gradients(net, *inputs(net, n=2))["mgmt"].tolist() == [[2, 0]]
+    patches, place = inputs(net, n=2)
+    assert gradient.integrated_gradients(net, patches[:1], place[:1])["mgmt"].tolist() == [[2, 0]]

@@ -353,7 +353,7 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
     metrics["endpoints"]["mgmt"]["models"]["vit"]["auc_bootstrap"] = sample(annotation(BinaryResult, "auc_bootstrap"), 0.5, 1)
     told += sections(written(metrics))["Evaluation"]
     assert [words.format(number) for number, words in used if words.format(number) not in told] == []
-    assert "G(t) of not being censored" in told
+    assert "1 / G(t)²" in told
 
 
 AUC_RESAMPLES = inspect.signature(discrimination.bootstrap_interval).parameters["resamples"].default
