@@ -31,10 +31,10 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Comparator, Pretrain, Study
 
 COMPARATORS = (
-    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4}),
-    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4}),
+    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch_size": 4}),
+    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch_size": 4}),
     Comparator(name="wide", model={"dim": 32}),  # another network of random weights
-    Comparator(name="wide-dino", model={"dim": 32}, pretrain={"method": "dino", "epochs": 1, "batch": 4}),
+    Comparator(name="wide-dino", model={"dim": 32}, pretrain={"method": "dino", "epochs": 1, "batch_size": 4}),
 )
 RESNET = {"architecture": "resnet10"}
 
@@ -112,7 +112,7 @@ def test_a_shortened_table_learns_from_all_scans_alone(study, people):
 
 
 def test_a_network_of_another_architecture_learns_from_all_scans_alone(study, people):
-    more = (*study.comparators, Comparator(name="cnn", model=RESNET, pretrain={"method": "dino", "epochs": 1, "batch": 4}))
+    more = (*study.comparators, Comparator(name="cnn", model=RESNET, pretrain={"method": "dino", "epochs": 1, "batch_size": 4}))
     found = encoders_compared(study.model_copy(update={"comparators": more}), people)
     assert [one.scans for one in found if one.name == "cnn"] == [24] * encoders.STARTS
     assert {one.scans for one in found if one.name == "dino"} == {3, 6, 12, 24}
@@ -125,7 +125,7 @@ def test_encoders_begin_at_the_random_weights_of_their_own_network(study):
 
 
 def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(study, people, tmp_path):
-    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
+    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch_size": 5}))
     encoder: Any = made(encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)  # one is left over
     plain: Any = made(encoders.Frozen("cnn", of, ()), tmp_path, 1)
     assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
@@ -138,7 +138,7 @@ def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(stu
 
 
 def test_statistics_that_a_training_left_are_taken_anew_from_whole_scans(study, people, tmp_path):
-    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch": 5}))
+    of = study.of(Comparator(name="cnn", model=RESNET, pretrain={"batch_size": 5}))
     encoder: Any = made(encoders.Frozen("cnn", of, (), 0, tuple(people[:11])), tmp_path, 1)
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     encoder.train()

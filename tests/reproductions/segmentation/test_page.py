@@ -38,8 +38,8 @@ from mri_vit.settings.schema import Comparator, Study
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 COMPARATORS = (
-    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch": 4}),
-    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch": 4, "local_crops": 0}),
+    Comparator(name="mae", pretrain={"method": "mae", "epochs": 1, "batch_size": 4}),
+    Comparator(name="dino", pretrain={"method": "dino", "epochs": 1, "batch_size": 4, "local_crops": 0}),
 )
 
 
