@@ -14,7 +14,6 @@ from mri_vit.crossval.comparators import comparator_folder, control_folder, netw
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import (
     MIN_SITE_PATIENTS,
-    SITE_PROBE_COLUMNS,
     Builder,
     Tables,
     cross_validate,
@@ -250,7 +249,7 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
             train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
             rows.append(site_probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
-    probed = pd.concat(rows)[SITE_PROBE_COLUMNS].map(sheet.harmless)
+    probed = pd.concat(rows)[files.SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}
 

@@ -26,18 +26,14 @@ from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_la
 from mri_vit.data.predictions import Ensemble, Predictor
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
-from mri_vit.metrics.within_fold import WithinFold, inflation, p_above_chance, within_fold_auc, within_fold_c
+from mri_vit.metrics.within_fold import WithinFold, inflation, leak_level, p_above_chance, within_fold_auc, within_fold_c
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import file_lock
 from mri_vit.run.folder import environment, remember
 from mri_vit.settings.schema import Endpoint, Study
 
 LEARNED = (files.WEIGHTS, files.FUSION, files.PRETRAINED)  # what a predictor may leave in a folder
-SITE_PROBE_COLUMNS = ["patient", "repeat", "fold", "site", "predicted"]
 MIN_SITE_PATIENTS = 2  # patients of a site; of one alone nothing can be learned and tested
-# Of a study without a leak: any endpoint of the first permutation, and then the same endpoint of a fresh one, must both look so.
-# With E endpoints and a p of √(0.01 / E) each, both do in E · 0.01 / E = 1 % of such studies.
-FALSE_POSITIVES = 0.01
 Builder = Callable[[Path, int], Predictor]  # (folder of the fold, seed) -> an unfitted predictor
 Tables = tuple[pd.DataFrame, pd.DataFrame]  # predictions.COLUMNS and predictions.SURVIVAL_COLUMNS
 
@@ -284,11 +280,6 @@ def suspected_leaks(table: pd.DataFrame, endpoints: Sequence[Endpoint]) -> list[
     found = {endpoint.name: _found(table.loc[table.endpoint == endpoint.name], endpoint) for endpoint in endpoints}
     inflated = inflation(max(table.fold.nunique(), 1))
     return [name for name, one in found.items() if p_above_chance(one, inflated) <= level]
-
-
-def leak_level(endpoints: int) -> float:
-    """The p of one permutation up to which an endpoint of so many is suspicious."""
-    return math.sqrt(FALSE_POSITIVES / max(endpoints, 1))
 
 
 def _found(rows: pd.DataFrame, endpoint: Endpoint) -> WithinFold:

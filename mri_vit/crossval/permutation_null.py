@@ -24,14 +24,12 @@ from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import NULL_COLUMNS
 from mri_vit.errors import BadNumbers
 from mri_vit.metrics.concordance import count_from, in_line
+from mri_vit.metrics.within_fold import ENOUGH_EXCEEDANCES
 from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import NOTHING, Apart, scaling, varies
 from mri_vit.settings.schema import Endpoint, Study
 
 BLOCK = 200  # draws at a time
-# Besag & Clifford 1991, doi:10.1093/biomet/78.2.301: at the 20th draw that reaches the observed value, p = 20 / draws has a
-# relative standard error of 0.22 at most, and is far from any level of a test where few draws were needed.
-REACHED = 20
 # Of each result that is tested together: the least p, corrected for all of them, is 1/200 = 0.005, a tenth of the usual level.
 DRAWS_PER_RESULT = 200
 # Above 50 results the least corrected p grows instead, up to half the level at 400 results, and stays there; else a study of 52
@@ -106,8 +104,8 @@ class Drawn:
         """Fit to more permutations; whether those up to the last that is needed are there now."""
         values = self.regression.values(givers)
         hits = np.flatnonzero(self.regression.within_fold(values) >= self.observed - 1e-9)  # beyond rounding of a sum of halves
-        ended = self.reached + len(hits) >= REACHED
-        self.values.append(values[: hits[REACHED - self.reached - 1] + 1] if ended else values)
+        ended = self.reached + len(hits) >= ENOUGH_EXCEEDANCES
+        self.values.append(values[: hits[ENOUGH_EXCEEDANCES - self.reached - 1] + 1] if ended else values)
         self.reached += len(hits)
         return ended
 

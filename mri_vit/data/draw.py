@@ -130,6 +130,21 @@ def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     )
 
 
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One patient of a batch: an index into the store's patients, where the patches lie, and the random stream of this turn."""
+
+    patient: int
+    place: Int[np.ndarray, " f"]
+    random: np.random.Generator
+
+
+def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
+    """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
+    own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
+    return augmented(own, study, member.random)
+
+
 def kept_scans(channels: int, chance: float, random: np.random.Generator) -> Bool[np.ndarray, " c"]:
     """Which of so many scans of a patient stay when each is emptied with that chance, but for one that always stays (ModDrop:
     Neverova et al. 2016).

@@ -138,7 +138,7 @@ def _common_endpoints(a: Opened, b: Opened) -> list[Endpoint]:
 def _rows(a: Opened, b: Opened, endpoint: Endpoint) -> list[Rows]:
     paired_rows = []
     for model in (name for name in a.models if name in b.models):
-        ours, theirs = _common([known_rows(opened.run, endpoint, model) for opened in (a, b)])
+        ours, theirs = _common([known_rows(opened.run.predictions, endpoint, model) for opened in (a, b)])
         if len(ours):
             _refuse_other_labels(endpoint, a, b, ours, theirs)
             paired_rows.append(Rows(model, ours, theirs))

@@ -19,7 +19,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import OURS, key
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.finished import predicted_endpoints, predicted_patient, reference, trained_run
-from mri_vit.finished.predicted_endpoints import RunResults, Source
+from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.predicted_patient import Basis
 from mri_vit.finished.prediction_document import Prediction, RunFacts, Weights
 from mri_vit.finished.trained_run import TrainedRun
@@ -147,7 +147,9 @@ def _predicted(
     overlaps = trained_run.overlap(run, study, patients, console)
     excluded = [] if allowed.known else trained_run.refused_patients(run, study, overlaps, console)
     patients = without_excluded(patients, excluded)
-    metrics, verdicts = predicted_endpoints.reported_verdicts(run.folder)
+    from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
+
+    metrics, verdicts = assembly.metrics_of_folder(run.folder)
     with progress(console) as bar:
         total = len(run.networks)
         task = bar.add_task("compare", total=total, note="with the run's patients, once per run")

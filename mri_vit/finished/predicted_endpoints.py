@@ -9,16 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from pydantic import ValidationError
 from scipy.special import expit
 
-from mri_vit.crossval.loop import leak_level
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.finished.prediction_document import (
     Binary,
@@ -36,14 +33,13 @@ from mri_vit.finished.prediction_document import (
 from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, counts, percentile_interval
+from mri_vit.metrics.within_fold import leak_level
 from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.run import files, integrity
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Endpoint
 
 Side = Literal["positive", "negative"]
-Source = Literal["report", "computed"]
 UNLEARNED = "no network learned it: no fold had enough labels"
 EVEN = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
 LEAST_PATIENTS_FOR_A_LINE = (
@@ -269,31 +265,6 @@ def calibrated_probability(
         ),
         None,
     )
-
-
-def reported_verdicts(run: Path) -> tuple[Metrics, Source]:
-    """A finished run's metrics, from its report's `metrics.json` where that is valid, else computed (seconds).
-
-    The file is valid where it is complete, names the run's folds and is not older than the out-of-fold predictions. Assumes that
-    the run's tables are unchanged (`integrity.refuse_changed_run`).
-    """
-    if metrics := _reported(run):
-        return metrics, "report"
-    from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
-    from mri_vit.report.reading.run import read_run
-
-    return assembly.metrics(read_run(run)), "computed"
-
-
-def _reported(run: Path) -> Metrics | None:
-    file, table = run / files.REPORT / files.METRICS, run / files.PREDICTIONS
-    try:
-        if file.stat().st_mtime_ns < table.stat().st_mtime_ns:
-            return None
-        metrics = Metrics.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):  # none, another version's, or damaged
-        return None
-    return metrics if metrics.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
 
 
 def result_of_run(metrics: Metrics, endpoint: str) -> OfRun | None:

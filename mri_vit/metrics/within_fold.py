@@ -21,6 +21,12 @@ from mri_vit.metrics.discrimination import delong_components
 
 ALPHA = 0.05  # Fisher 1925
 MAX_PAIRS = 2**20  # looked at together: some arrays of 8 MB
+# Besag & Clifford 1991, doi:10.1093/biomet/78.2.301: at the 20th draw that reaches the observed value, p = 20 / draws has a
+# relative standard error of 0.22 at most, and is far from any level of a test where few draws were needed.
+ENOUGH_EXCEEDANCES = 20
+# Of a study without a leak: any endpoint of the first permutation, and then the same endpoint of a fresh one, must both look so.
+# With E endpoints and a p of √(0.01 / E) each, both do in E · 0.01 / E = 1 % of such studies.
+FALSE_POSITIVES = 0.01
 CHANCE = 0.5  # AUC and concordance of a model that knows nothing
 
 
@@ -169,6 +175,11 @@ def p_above_chance(found: WithinFold, inflated: float) -> float:
 def least_above_chance(error: float, inflated: float, alpha: float = ALPHA) -> float:
     """The least value whose one-sided p is at most `alpha`, by the test of `p_above_chance`; above 1 where there is none."""
     return CHANCE + float(norm.isf(alpha)) * inflated * error
+
+
+def leak_level(endpoints: int) -> float:
+    """The p of one permutation up to which an endpoint of so many is suspicious."""
+    return math.sqrt(FALSE_POSITIVES / max(endpoints, 1))
 
 
 def p_below_chance(found: WithinFold, inflated: float) -> float:

@@ -215,3 +215,11 @@ def _in_shapes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tenso
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def state_bytes(study: Study) -> int:
+    """Size of what is written while a network learns: weights, the best so far, AdamW's two moments, the moving average."""
+    with torch.device("meta"):
+        net = Network(study.model, study.grid, [], study.channels)
+        weights = sum(weight.numel() * weight.element_size() for weight in net.parameters())
+    return weights * (5 if study.train.ema else 4)

@@ -19,13 +19,13 @@ from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
-from mri_vit.model.network import Encode, Network, count_parameters, encoder, flops
+from mri_vit.model.network import Encode, Network, count_parameters, encoder, flops, state_bytes
 from mri_vit.pretrain.encoder import pretrained
 from mri_vit.run import files, resource
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.resource import naming_lack
 from mri_vit.settings.schema import Study
-from mri_vit.train.devices import less_memory, state_bytes
+from mri_vit.train.devices import less_memory
 from mri_vit.train.loop import Report
 from mri_vit.train.supervised import fit, outputs
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from einops import rearrange
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.draw import Draw, augmented, plain, stacked
+from mri_vit.data.draw import Draw, Member, stacked, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import at_least_float32, of_one
 
@@ -55,15 +54,6 @@ LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; 
 STRETCH = 4 / 3  # of a box's edges against each other, at most: the usual limits of aspect are 3/4 to 4/3 (Szegedy et al. 2015)
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """One patient of a batch: an index into the store's patients, where the patches lie, and the random stream of this turn."""
-
-    patient: int
-    place: Int[np.ndarray, " f"]
-    random: np.random.Generator
-
-
 def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
     """Indices of the `count` tokens within a random box, its edges along the axes of a grid of side³ positions.
 
@@ -85,12 +75,6 @@ def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
     last = np.partition(distance, count - 1)[count - 1]
     inside, face = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
     return np.concatenate([inside, random.permutation(face)[: count - len(inside)]])
-
-
-def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
-    """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
-    own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
-    return augmented(own, study, member.random)
 
 
 class Dino(nn.Module):

@@ -19,12 +19,12 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import Draw, stream
+from mri_vit.data.draw import Draw, Member, stream
 from mri_vit.data.store import Store, store, token_file
 from mri_vit.errors import UsageError
-from mri_vit.model.network import Network
+from mri_vit.model.network import Network, state_bytes
 from mri_vit.model.weights import fill, image_exposed, label_exposed, load_encoder, save_encoder
-from mri_vit.pretrain.dino import Dino, Member
+from mri_vit.pretrain.dino import Dino
 from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.run import resource
 from mri_vit.run.atomic import write_bytes
@@ -32,7 +32,7 @@ from mri_vit.settings.recipe import Model, Pretrain
 from mri_vit.settings.schema import MAE_IS_FOR_VIT, Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
-from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part, state_bytes
+from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
 
 SHARED = {"betas", "weight_decay", "warmup", "grad_clip_norm", "token_budget", "flip_lr", "intensity_jitter"}  # of [train]

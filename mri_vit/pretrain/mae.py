@@ -20,9 +20,8 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from mri_vit.data.draw import Draw, split, stacked
+from mri_vit.data.draw import Draw, Member, split, stacked, view
 from mri_vit.model.encoder import POSITION_STD, Block, Encoder
-from mri_vit.pretrain.dino import Member, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import Gather, at_least_float32, of_one
 

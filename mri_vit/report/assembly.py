@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
 from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
-from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites, survival
+from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import FEWEST_PAIRS
-from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.reading.run import Map, Run, read_run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
     BinaryEndpoint,
@@ -47,10 +48,12 @@ from mri_vit.report.schema.patients import (
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
 from mri_vit.report.words.run_facts import failures_sentence
+from mri_vit.run import files, integrity
 from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, Model
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
+Source = Literal["report", "computed"]  # where the metrics of a finished run are from
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
 AnyEndpoint = BinaryEndpoint | SurvivalEndpoint
@@ -157,6 +160,28 @@ def metrics(run: Run) -> Metrics:
     )
 
 
+def metrics_of_folder(run: Path) -> tuple[Metrics, Source]:
+    """A finished run's metrics, from its report's `metrics.json` where that is valid, else computed (seconds).
+
+    The file is valid where it is complete, names the run's folds and is not older than the out-of-fold predictions. Assumes that
+    the run's tables are unchanged (`integrity.refuse_changed_run`).
+    """
+    if reported := _reported(run):
+        return reported, "report"
+    return metrics(read_run(run)), "computed"
+
+
+def _reported(run: Path) -> Metrics | None:
+    file, table = run / files.REPORT / files.METRICS, run / files.PREDICTIONS
+    try:
+        if file.stat().st_mtime_ns < table.stat().st_mtime_ns:
+            return None
+        reported = Metrics.model_validate_json(file.read_bytes())
+    except (OSError, ValidationError):  # none, another version's, or damaged
+        return None
+    return reported if reported.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
+
+
 def _split(run: Run) -> tuple[int, int]:
     """Folds, of which a run that leaves sites out has as many as sites, and repeats; an evaluation has those of its run."""
     if run.design == "external":
@@ -191,7 +216,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: [], "time_days": []})
     marked = labels[flag].to_numpy(dtype=bool)
     ordered = {model: judged.rows[model] for model in numbers}
-    alive = {} if kind == "binary" else {model: chances_alive(run, settings, rows) for model, rows in ordered.items()}
+    alive = {} if kind == "binary" else {model: chances_alive(run.survival, settings, rows) for model, rows in ordered.items()}
     inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
@@ -219,7 +244,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     return SurvivalEndpoint(
         kind="survival",
         events=int(marked.sum()),
-        follow_up=survival.follow_up_of(labels.time_days.to_numpy(dtype=float), marked),
+        follow_up=characteristics.follow_up_of(labels.time_days.to_numpy(dtype=float), marked),
         subgroups=tuple(SurvivalSubgroup(**_subgroup(group, kind), events=group.marked) for group in groups),
         added_value=added and with_verdict(added),
         **shared,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from mri_vit.crossval.loop import leak_level
+from mri_vit.metrics.within_fold import leak_level
 from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers, Result
 from mri_vit.report.schema.measured import ALPHA, Caveats, ProbeFigures
 from mri_vit.report.schema.parts import OWN, Comparison, Kind, Mean

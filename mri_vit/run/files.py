@@ -25,6 +25,7 @@ VOXELS = "voxels.json"  # SHA-256 of each patient's voxels, by which an external
 PREDICTIONS = "predictions.csv"
 SURVIVAL = "survival.csv"
 SITE_PROBE = "site_probe.csv"
+SITE_PROBE_COLUMNS = ["patient", "repeat", "fold", "site", "predicted"]
 NULLS = "nulls.csv"  # what regressions reach on permuted labels
 SEEDS = "seeds.csv"  # the scores of each seed's network, where a fold has several
 NOTES = "notes.json"  # what was not done, and why

@@ -24,7 +24,6 @@ from torch import Tensor, nn
 from mri_vit.data.draw import Draw
 from mri_vit.errors import MriVitError
 from mri_vit.model.encoder import Block
-from mri_vit.model.network import Network
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings.schema import Study
 
@@ -152,14 +151,6 @@ def share_out(net: nn.Module, fabric: Fabric) -> None:
 def at_least_float32(x: Tensor) -> Tensor:
     """Sums over a batch want more than bfloat16's eight bits; what has more is left as it is."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
-
-
-def state_bytes(study: Study) -> int:
-    """Size of what is written while a network learns: weights, the best so far, AdamW's two moments, the moving average."""
-    with torch.device("meta"):
-        net = Network(study.model, study.grid, [], study.channels)
-        weights = sum(weight.numel() * weight.element_size() for weight in net.parameters())
-    return weights * (5 if study.train.ema else 4)
 
 
 def less_memory(study: Study) -> str:

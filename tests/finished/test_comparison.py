@@ -39,7 +39,7 @@ def test_two_runs_differ_as_two_models_of_one_report_do(tmp_path: Path, repeats:
     both = opened(a, copied(a, "b", as_vit("twin")))
     found = compared_runs.compared_endpoints(both)
     for endpoint in both.endpoints:
-        own, twin = (known_rows(both.a.run, endpoint, model) for model in ("vit", "twin"))
+        own, twin = (known_rows(both.a.run.predictions, endpoint, model) for model in ("vit", "twin"))
         if not len(own):
             assert endpoint.name not in found
             continue
@@ -57,7 +57,7 @@ def test_each_runs_figure_is_the_one_that_its_report_judges(tmp_path: Path):
     for endpoint, models in compared_runs.compared_endpoints(both).items():
         asked = next(one for one in both.endpoints if one.name == endpoint)
         for model, one in models.models.items():
-            rows = known_rows(both.a.run, asked, model)
+            rows = known_rows(both.a.run.predictions, asked, model)
             within = [part.value for part in chance.within_folds(asked, rows)]
             assert one.a.value == pytest.approx(np.mean(within))
             assert one.difference == pytest.approx(one.a.value - one.b.value)

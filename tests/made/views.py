@@ -10,9 +10,9 @@ from einops import rearrange
 from torch import Tensor
 
 from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import Member
 from mri_vit.data.store import Held, token_file
 from mri_vit.data.tokens import Tokens, load, mirrored
-from mri_vit.pretrain.dino import Member
 from mri_vit.pretrain.encoder import Method
 from mri_vit.settings.schema import CHANNELS, Study
 

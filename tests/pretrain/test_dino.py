@@ -14,10 +14,11 @@ from made.examples import examples
 from made.views import loaded, views
 
 from mri_vit.data import cohort
+from mri_vit.data.draw import Member
 from mri_vit.data.tokens import Tokens
 from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import dino
-from mri_vit.pretrain.dino import Dino, Head, Member, box, collapsed, cross_entropy, momentum, moved, probabilities, signs
+from mri_vit.pretrain.dino import Dino, Head, box, collapsed, cross_entropy, momentum, moved, probabilities, signs
 from mri_vit.pretrain.encoder import Method, pretrain, untrained
 from mri_vit.settings.recipe import Pretrain
 from mri_vit.settings.schema import Study

@@ -13,11 +13,11 @@ import torch
 from made.views import flipped, loaded, views
 
 from mri_vit.data import cohort
+from mri_vit.data.draw import Member
 from mri_vit.data.tokens import Tokens
 from mri_vit.errors import BadNumbers, IntegrityError, UsageError
 from mri_vit.model.weights import load_encoder
 from mri_vit.pretrain import mae
-from mri_vit.pretrain.dino import Member
 from mri_vit.pretrain.encoder import pretrain, untrained
 from mri_vit.pretrain.mae import VARIANCE_FLOOR, MaskedAutoencoder, encoded, masked_error, scattered, target, visible
 from mri_vit.settings.recipe import Pretrain

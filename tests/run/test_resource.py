@@ -16,11 +16,11 @@ import torch
 from mri_vit.cli import exit_code
 from mri_vit.data import cohort
 from mri_vit.errors import BadNumbers, OutOfResource
+from mri_vit.model.network import state_bytes
 from mri_vit.predictors.network import Neural
 from mri_vit.run import resource
 from mri_vit.run.resource import lack
 from mri_vit.train import checkpoint
-from mri_vit.train.devices import state_bytes
 from mri_vit.train.supervised import fit
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine

@@ -80,7 +80,7 @@ def risk_group_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
 
 
 def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> pd.DataFrame:
-    rows = judged.risk_groups(judged.known_rows(run, endpoint, model))
+    rows = judged.risk_groups(judged.known_rows(run.predictions, endpoint, model))
     rows = rows[rows.high == high]
     if not len(rows):
         return pd.DataFrame({"days": [], "survival": [], "low": [], "high": [], "censored": []})
@@ -222,7 +222,7 @@ def _maps(scored: MapEvaluation) -> Iterator[tuple[str, Figure]]:
 def _fold_curves(run: Run, name: str, model: str) -> list[endpoint_curves.Curve]:
     """The ROC curve of every fold that holds both classes, from the scores of its own model."""
     endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.name == name)
-    rows = judged.known_rows(run, endpoint, model)
+    rows = judged.known_rows(run.predictions, endpoint, model)
     found_curves = []
     for _, fold in rows.groupby(["repeat", "fold"]):
         if fold.truth.nunique() == 2:

@@ -14,15 +14,13 @@ import pandas as pd
 from jaxtyping import Float
 from scipy.stats import t as student
 
-from mri_vit.crossval.permutation_null import REACHED
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.discrimination import delong_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import i_squared
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of
-from mri_vit.report.reading.run import Design
 from mri_vit.report.schema.measured import ALPHA, UnadjustedTest
-from mri_vit.report.schema.parts import Estimate, Retraining, WithinSites
+from mri_vit.report.schema.parts import Design, Estimate, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
 
 
@@ -148,7 +146,7 @@ def _refitted(
     total = weights.sum(axis=1)
     drawn = (weights * values.fillna(0.0).to_numpy(float)).sum(axis=1)[total > 0] / total[total > 0]
     above = int((drawn >= found.value - 1e-9).sum())
-    if above < REACHED and background.family > ALPHA * (len(drawn) + 1):
+    if above < within_fold.ENOUGH_EXCEEDANCES and background.family > ALPHA * (len(drawn) + 1):
         return None
     return UnadjustedTest(
         method="refitted",

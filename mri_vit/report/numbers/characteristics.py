@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Bool, Float, Int
 
 from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import MISSING, numbers
@@ -21,11 +21,12 @@ from mri_vit.data.covariates import clinical_columns
 from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.metrics.discrimination import auc_interval
+from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.qc.check import kind
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
-from mri_vit.report.numbers.survival import follow_up_of
 from mri_vit.report.reading.run import Run, subject
-from mri_vit.report.schema.measured import EndpointKind, SubgroupFigures
+from mri_vit.report.schema.endpoints import FollowUp
+from mri_vit.report.schema.measured import TABLE_DAYS, EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_candidate
@@ -332,3 +333,18 @@ def _harrell_c(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, f
     interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     low, high = (math.nan, math.nan) if math.isnan(value) else interval
     return events, events, value, low, high
+
+
+def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:
+    """Median follow-up with its interval, and how many are still followed at the horizons."""
+    found = median_follow_up(time_days, event)
+    left = at_risk(time_days, np.array(TABLE_DAYS, dtype=float))
+    return FollowUp(
+        n=len(event),
+        events=int(event.sum()),
+        median_days=found.value,
+        low=found.low,
+        high=found.high,
+        days=TABLE_DAYS,
+        at_risk=tuple(left.tolist()),
+    )

@@ -16,7 +16,6 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.metrics import discrimination, survival
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
-from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
 from mri_vit.report.schema.measured import MUCH_APART, Apart
 from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
@@ -35,14 +34,14 @@ def in_order(models: list[str]) -> list[str]:
     ]
 
 
-def known_rows(run: Run, endpoint: Endpoint, model: str) -> pd.DataFrame:
-    """One model's predictions of patients whose label is known: a row for each patient and repeat.
+def known_rows(predictions: pd.DataFrame, endpoint: Endpoint, model: str) -> pd.DataFrame:
+    """One model's rows of a run's predictions, of patients whose label is known: a row for each patient and repeat.
 
     `truth` or (`time_days`, `event`) are ready to use. Of several visits, the first known label is the patient's; a binary score
     is the mean over all visits, while of survival the first visit with a known label speaks alone, because time counts from
     that visit, and a later scan was only made of a patient who had lived until then.
     """
-    rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
+    rows = predictions.loc[(predictions.endpoint == endpoint.name) & (predictions.model == model)]
     if endpoint.kind == "survival":
         rows = rows.dropna(subset=["time_days", "event"]).drop_duplicates(["repeat", "patient"])
         rows = rows.astype({"score": float, "time_days": float, "threshold": float})
@@ -86,13 +85,13 @@ def has_cutoffs(rows: pd.DataFrame) -> bool:
     return bool(first_repeat(rows).threshold.notna().all())
 
 
-def chances_alive(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
-    """The survival table of the visits in `rows`: a row per patient, a column per horizon in days, means over repeats.
+def chances_alive(predicted: pd.DataFrame, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
+    """A run's predicted survival for the visits in `rows`: a row per patient, a column per horizon in days, means over repeats.
 
     Patients without a probability at every horizon are left out; so the table may be empty.
     """
     model = rows.model.iloc[0]
-    table = run.survival.loc[(run.survival.endpoint == endpoint.name) & (run.survival.model == model)]
+    table = predicted.loc[(predicted.endpoint == endpoint.name) & (predicted.model == model)]
     if not len(table):
         return pd.DataFrame(index=pd.Index([], dtype=str))
     table = table.astype({"horizon_days": float, "survival": float})

@@ -60,7 +60,7 @@ def measure(run: Run, models: Mapping[str, str]) -> tuple[Patient, ...]:
 
 def _results(run: Run, endpoint: Endpoint, model: str) -> dict[str, PatientResult]:
     """Each patient's result on an endpoint."""
-    known = known_rows(run, endpoint, model)
+    known = known_rows(run.predictions, endpoint, model)
     binary = endpoint.kind == "binary"
     errors = _errors(known, binary)
     known = known.assign(wrong=errors.wrong, pairs=errors.pairs, label=known.truth if binary else known.event)

@@ -50,7 +50,7 @@ class Compared:
 def judged_rows(run: Run, endpoint: Endpoint) -> Tables:
     """By model, the rows of patients whose label is known; a model without any is left out."""
     predicted = run.predictions.loc[run.predictions.endpoint == endpoint.name]
-    tables = {model: known_rows(run, endpoint, model) for model in in_order(predicted.model.unique().tolist())}
+    tables = {model: known_rows(run.predictions, endpoint, model) for model in in_order(predicted.model.unique().tolist())}
     return {model: rows for model, rows in tables.items() if len(rows)}
 
 
@@ -62,7 +62,9 @@ def measure(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Measureme
         if endpoint.kind == "binary":
             measured[model] = binary.measure(endpoint, rows, background, run.study.seed)
         else:
-            measured[model] = survival.measure(endpoint, rows, chances_alive(run, endpoint, rows), background, run.study.seed)
+            measured[model] = survival.measure(
+                endpoint, rows, chances_alive(run.survival, endpoint, rows), background, run.study.seed
+            )
     return measured
 
 

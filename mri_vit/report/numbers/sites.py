@@ -44,7 +44,7 @@ def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.Data
     """
     inside = replace(run, predictions=run.inside, survival=run.inside_survival)
     of_kind = _of_marker if endpoint.kind == "binary" else _of_survival
-    known = {model: (known_rows(inside, endpoint, model), rows) for model, rows in tables.items()}
+    known = {model: (known_rows(inside.predictions, endpoint, model), rows) for model, rows in tables.items()}
     found = {
         model: of_kind(inside, run, endpoint, *both)
         for model, both in known.items()
@@ -76,7 +76,9 @@ def _of_survival(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame
 
 def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
     """A row per patient who has probabilities of survival: these by day, and the outcome."""
-    return chances_alive(run, endpoint, rows).join(first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner")
+    return chances_alive(run.survival, endpoint, rows).join(
+        first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner"
+    )
 
 
 def _drift(found: metric.Drift) -> Drift:

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from mri_vit.metrics import concordance, cox, decision, ipcw
 from mri_vit.metrics import survival as curves
-from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
@@ -38,7 +37,6 @@ from mri_vit.report.schema.endpoints import (
     BrierAt,
     CalibrationAt,
     DecisionAt,
-    FollowUp,
     Group,
     Hazard,
     HazardRatio,
@@ -51,13 +49,12 @@ from mri_vit.report.schema.endpoints import (
     SurvivalFold,
     UnoC,
 )
-from mri_vit.report.schema.measured import TAU_DAYS, Caveats, Measurement
+from mri_vit.report.schema.measured import TABLE_DAYS, TAU_DAYS, Caveats, Measurement
 from mri_vit.report.schema.parts import Band, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
 
-TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
@@ -304,18 +301,3 @@ def _risk_group(rows: pd.DataFrame, ticks: list[int]) -> Group:
     median = float(curves.kaplan_meier(floats(rows.time_days), flags(rows.event), "").median_survival_time_)
     median = median if math.isfinite(median) else math.nan  # infinite when more than half outlive the follow-up
     return Group(n=len(rows), events=int(rows.event.sum()), median_days=median, at_risk=left)
-
-
-def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:
-    """Median follow-up with its interval, and how many are still followed at the horizons."""
-    found = median_follow_up(time_days, event)
-    left = at_risk(time_days, np.array(TABLE_DAYS, dtype=float))
-    return FollowUp(
-        n=len(event),
-        events=int(event.sum()),
-        median_days=found.value,
-        low=found.low,
-        high=found.high,
-        days=TABLE_DAYS,
-        at_risk=tuple(left.tolist()),
-    )

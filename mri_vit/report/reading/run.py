@@ -13,7 +13,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from mri_vit.crossval.loop import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
@@ -45,7 +44,7 @@ class Run:
     folds_sha256: str | None
     predictions: pd.DataFrame  # predictions.COLUMNS
     survival: pd.DataFrame  # predictions.SURVIVAL_COLUMNS
-    probe: pd.DataFrame  # PROBE_COLUMNS: which site the model's CLS vector was taken for
+    probe: pd.DataFrame  # files.SITE_PROBE_COLUMNS: which site the model's CLS vector was taken for
     # predictions.SEED_COLUMNS: scores of a fold's networks that differ in their seed alone
     seeds: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.SEED_COLUMNS))
     # predictions.NULL_COLUMNS: what regressions reached on permuted labels
@@ -285,7 +284,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
         predictions=_with_truth(table, endpoints, known | {patient.id: patient for patient in patients}, scores),
         survival=run_files.survival(scores.with_name(files.SURVIVAL)),
         nulls=run_files.nulls(scores.with_name(files.NULLS)),
-        probe=run_files.empty(PROBE_COLUMNS),
+        probe=run_files.empty(files.SITE_PROBE_COLUMNS),
         covariates=run_files.covariates(people, study),
     )
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import pandas as pd
 
-from mri_vit.crossval.loop import SITE_PROBE_COLUMNS as PROBE_COLUMNS
 from mri_vit.data import cohort, predictions, sheet
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import IntegrityError, UsageError
@@ -59,7 +58,7 @@ def empty(columns: list[str]) -> pd.DataFrame:
 
 def probe(path: Path) -> pd.DataFrame:
     kinds = {"patient": str, "site": str, "predicted": str}
-    return our_table(path, PROBE_COLUMNS, kinds) if path.is_file() else empty(PROBE_COLUMNS)
+    return our_table(path, files.SITE_PROBE_COLUMNS, kinds) if path.is_file() else empty(files.SITE_PROBE_COLUMNS)
 
 
 def excluded(path: Path) -> pd.DataFrame:

@@ -24,6 +24,7 @@ FEWEST_OF_SITE = 5
 # Of three or four sites the interval by their own differences is as wide as the scale, at any figure that a model may have.
 FEWEST_SITES = 5
 PERMUTATIONS = 999  # of sites; (m + 1) a round number, so that p has three exact digits
+TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
 
 

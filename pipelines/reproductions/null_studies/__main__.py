@@ -32,11 +32,11 @@ from torch.nn import functional as F
 
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
-from mri_vit.crossval.loop import leak_level
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.intervals import rate
+from mri_vit.metrics.within_fold import leak_level
 from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.chance import Background

@@ -30,7 +30,7 @@ COLUMNS = ["endpoint", "networks", "choices", "mean", "deviation", "least", "lar
 
 def of_choices(run: Run, endpoint: Endpoint) -> dict[int, list[float]]:
     """By number of networks, what each choice of them reaches on the endpoint when their scores are averaged."""
-    judged = known_rows(run, endpoint, OWN).drop(columns="score")
+    judged = known_rows(run.predictions, endpoint, OWN).drop(columns="score")
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == OWN)]
     each = [judged.merge(chance.by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
     found = {}

@@ -96,7 +96,7 @@ def of_run(run: Run) -> Side:
     Formula: variance w'Σw, Σ DeLong's covariance of the AUCs, w the networks' weights in the mean or the difference.
     Source: DeLong et al. 1988, doi:10.2307/2531595, who test any linear contrast so.
     """
-    tables = {row: known_rows(run, Endpoint(name=ENDPOINT, kind="binary"), row.comparator) for row in published()}
+    tables = {row: known_rows(run.predictions, Endpoint(name=ENDPOINT, kind="binary"), row.comparator) for row in published()}
     columns = {row: averaged(table).set_index("patient") for row, table in tables.items() if len(table)}
     if not columns:
         return Side((), ())

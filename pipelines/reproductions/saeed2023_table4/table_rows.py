@@ -137,7 +137,9 @@ def measure(run: Run) -> tuple[Line, ...]:
     A row that the run has no prediction of has no measured side; controls are left out.
     """
     endpoint = Endpoint(name=ENDPOINT, kind="binary")
-    tables = {name: known_rows(run, endpoint, name) for name in run.predictions.model.unique() if name not in NO_CANDIDATES}
+    tables = {
+        name: known_rows(run.predictions, endpoint, name) for name in run.predictions.model.unique() if name not in NO_CANDIDATES
+    }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
     found = {name: _measured(rows) for name, rows in tables.items()}
     tests = paired_tests(tables, OWN) if OWN in tables else {}

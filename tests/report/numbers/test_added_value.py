@@ -45,7 +45,7 @@ def of_run(run: Run, shown: tuple[str, ...] = ("vit",)) -> AddedValue:
     """The part of metrics.json, measured with nothing beside it."""
     endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.kind == "survival")
     models = judged.in_order(run.predictions.loc[run.predictions.endpoint == endpoint.name, "model"].unique().tolist())
-    tables = {model: judged.known_rows(run, endpoint, model) for model in models}
+    tables = {model: judged.known_rows(run.predictions, endpoint, model) for model in models}
     result = added_value.measure(run, endpoint, {name: rows for name, rows in tables.items() if len(rows)}, list(shown))
     assert result is not None
     return assembly.with_verdict(result)
@@ -110,7 +110,7 @@ def test_a_patient_who_lacks_a_covariate_is_left_out_and_counted(folder: Path):
 def test_of_several_visits_the_covariates_are_those_of_the_visit_whose_time_counts(folder: Path, tmp_path: Path):
     run = changed(folder, tmp_path / "run", dose=lambda row: {"a": "100", "b": "9000"}.get(row["session"], row["age"]))
     (own,) = (f for f in analysed(of_run(with_covariates(run, "dose"))).both if f.startswith("dose"))
-    rows = judged.known_rows(run, run.study.endpoints[-1], "vit")
+    rows = judged.known_rows(run.predictions, run.study.endpoints[-1], "vit")
     assert isinstance(run.covariates, pd.DataFrame)
     visits = [f"{p}_{s}" if s else p for p, s in zip(rows.patient, rows.session, strict=True)]
     assert own == f"dose, per {run.covariates.dose.loc[visits].std():.3g} (SD)"
@@ -247,7 +247,7 @@ def test_without_covariates_the_section_says_so(folder: Path, tmp_path: Path):
 
 def test_cells_that_never_meet_leave_no_patient(folder: Path):
     run = reports.read_run(folder)
-    rows = judged.known_rows(run, run.study.endpoints[-1], "vit")
+    rows = judged.known_rows(run.predictions, run.study.endpoints[-1], "vit")
     number = np.arange(len(rows), dtype=float)
     cells = {f"c{part}": np.where(number % 3 == part, np.nan, number) for part in range(3)}
     visits = [f"{p}_{s}" if s else p for p, s in zip(rows.patient, rows.session, strict=True)]

@@ -116,9 +116,9 @@ def test_two_visits_are_one_patient_whose_first_visit_tells_survival(small):
     patient = TWO_VISITS[0]
     rows = small.predictions[(small.predictions.patient == patient) & (small.predictions.model == "vit")]
     binary, os = (next(e for e in small.study.endpoints if e.name == name) for name in ("idh1", "os"))
-    seen = judged.known_rows(small, binary, "vit").set_index("patient").loc[patient]
+    seen = judged.known_rows(small.predictions, binary, "vit").set_index("patient").loc[patient]
     assert seen.score == pytest.approx(rows[rows.endpoint == "idh1"].score.mean())
-    first = judged.known_rows(small, os, "vit").set_index("patient").loc[patient]
+    first = judged.known_rows(small.predictions, os, "vit").set_index("patient").loc[patient]
     assert first.session == "a"
     assert first.score == rows[(rows.endpoint == "os") & (rows.session == "a")].score.item()
     assert measured(small, "idh1")["n"] == len(small.cohort) - 2
@@ -135,11 +135,11 @@ def unlabelled(run: Run, visit: str, *columns: str) -> Run:
 def test_a_label_that_only_a_later_visit_has_is_the_patients(small):
     patient, idh1 = TWO_VISITS[0], next(e for e in small.study.endpoints if e.name == "idh1")
     table = small.predictions[(small.predictions.patient == patient) & (small.predictions.endpoint == "idh1")]
-    seen = judged.known_rows(unlabelled(small, "a", "truth"), idh1, "vit").set_index("patient").loc[patient]
+    seen = judged.known_rows(unlabelled(small, "a", "truth").predictions, idh1, "vit").set_index("patient").loc[patient]
     assert seen.truth == table[table.session == "b"].truth.item()
     assert seen.score == pytest.approx(table.score.mean())  # of both visits: a label is of the patient and not of a scan
     both = small.predictions.assign(truth=small.predictions.truth.mask(small.predictions.patient == patient))
-    assert patient not in set(judged.known_rows(replace(small, predictions=both), idh1, "vit").patient)
+    assert patient not in set(judged.known_rows(both, idh1, "vit").patient)
 
 
 def test_survival_counts_from_the_first_visit_whose_time_is_known(small):
@@ -148,7 +148,7 @@ def test_survival_counts_from_the_first_visit_whose_time_is_known(small):
     table.loc[own & (table.session == "b"), ["time_days", "event"]] = 123.0, 1.0
     table.loc[own & (table.session == "a"), ["time_days", "event"]] = math.nan
     os = next(e for e in small.study.endpoints if e.name == "os")
-    seen = judged.known_rows(replace(small, predictions=table), os, "vit").set_index("patient").loc[TWO_VISITS[0]]
+    seen = judged.known_rows(table, os, "vit").set_index("patient").loc[TWO_VISITS[0]]
     assert (seen.session, seen.time_days, seen.event) == ("b", 123.0, True)
     assert seen.score == table[own & (table.session == "b")].score.item()
 
@@ -164,7 +164,7 @@ def test_scores_are_averaged_over_the_repeats_and_each_repeat_is_told(twice):
 
 
 def test_labels_are_exchanged_within_a_fold_only_where_one_model_scored_it(small, twice):
-    once, both = (judged.averaged(judged.known_rows(run, run.study.endpoints[0], "vit")) for run in (small, twice))
+    once, both = (judged.averaged(judged.known_rows(run.predictions, run.study.endpoints[0], "vit")) for run in (small, twice))
     assert once.group.nunique() == FOLDS
     assert both.group.nunique() == 1
 
@@ -350,7 +350,7 @@ def test_without_a_survival_table_only_the_order_is_judged(small, usual):
 def test_risk_groups_say_where_their_cut_off_comes_from(small, usual):
     bare = replace(small, predictions=small.predictions.assign(threshold=math.nan))
     os = next(e for e in small.study.endpoints if e.name == "os")
-    rows = judged.risk_groups(judged.known_rows(bare, os, "vit"))
+    rows = judged.risk_groups(judged.known_rows(bare.predictions, os, "vit"))
     assert (rows.high == (rows.score > rows.groupby("fold").score.transform("median"))).all()
     assert "median of the patient's own test fold" in measured(bare, "os")["cutoffs"]
     assert measured(bare, "mgmt")["operating_point"] is None

@@ -58,7 +58,7 @@ def wrong_of(name: str, rows: pd.DataFrame, kind: str) -> tuple[float, int]:
 @pytest.mark.parametrize("name", ["mgmt", "os"])
 def test_an_error_is_the_share_of_the_pairs_of_the_fold_that_are_ranked_the_wrong_way(run, people, name):
     endpoint = next(e for e in run.study.endpoints if e.name == name)
-    rows = known_rows(run, endpoint, "vit")
+    rows = known_rows(run.predictions, endpoint, "vit")
     for patient in rows.patient.unique()[:15]:
         wrong, pairs = wrong_of(patient, rows, endpoint.kind)
         found = people[patient].endpoints[name]

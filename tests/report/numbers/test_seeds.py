@@ -77,7 +77,7 @@ def test_the_prediction_interval_is_of_each_seeds_own_figure_and_the_value_stays
 ):
     (asked,) = (one for one in run.study.endpoints if one.name == endpoint)
     result = metrics["endpoints"][endpoint]["models"]["vit"]
-    values = [figure(known_rows(of_seed(run, seed), asked, "vit")) for seed in range(SEEDS)]
+    values = [figure(known_rows(of_seed(run, seed).predictions, asked, "vit")) for seed in range(SEEDS)]
     assert len(set(values)) == SEEDS
     reach = student.ppf(0.975, SEEDS - 1) * np.std(values, ddof=1) * math.sqrt(1 + 1 / SEEDS)
     found = result["retraining"]
@@ -85,7 +85,7 @@ def test_the_prediction_interval_is_of_each_seeds_own_figure_and_the_value_stays
     assert found["deviation"] == pytest.approx(np.std(values, ddof=1))
     ends = max(0, np.mean(values) - reach), min(1, np.mean(values) + reach)
     assert (found["low"], found["high"]) == pytest.approx(ends)
-    assert result["judged"]["value"] == pytest.approx(figure(known_rows(run, asked, "vit")))
+    assert result["judged"]["value"] == pytest.approx(figure(known_rows(run.predictions, asked, "vit")))
 
 
 def test_a_model_without_seeds_of_its_own_has_no_such_interval(metrics):

@@ -67,7 +67,7 @@ def test_the_drift_is_of_out_of_fold_scores_there_and_of_the_means_here(inside, 
     (drift,) = found["mgmt"]["vit"]
     endpoint = next(one for one in run.study.endpoints if one.name == "mgmt")
     for side, of in (("internal", replace(run, predictions=run.inside)), ("external", run)):
-        people = averaged(known_rows(of, endpoint, "vit"))
+        people = averaged(known_rows(of.predictions, endpoint, "vit"))
         ratio = observed_to_expected(people.truth.to_numpy(bool), people.score.to_numpy(float))
         assert drift["observed_to_expected"][side]["value"] == pytest.approx(ratio)
         assert drift[f"n_{side}"] == len(people)
@@ -101,7 +101,7 @@ def test_several_sites_give_the_interval_and_one_an_assumption(inside, tmp_path)
     assert [site["site"] for site in found["sites"]] == sorted(names)
     assert found["low"] < found["value"] < found["high"]
     endpoint = next(one for one in run.study.endpoints if one.name == "mgmt")
-    people = averaged(known_rows(run, endpoint, "vit"))
+    people = averaged(known_rows(run.predictions, endpoint, "vit"))
     figures = [_figure(endpoint, here) for _, here in people.groupby(people.patient.map(site_of(run)))]
     values, variances = np.array([one.on_logit for one in figures]).T
     np.testing.assert_allclose([found["low"], found["high"]], expit(prediction_interval(values, variances)))

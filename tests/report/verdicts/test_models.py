@@ -18,12 +18,12 @@ from scipy.stats import norm
 from scipy.stats import t as student
 from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
-from mri_vit.crossval.loop import FALSE_POSITIVES, leak_level
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
+from mri_vit.metrics.within_fold import FALSE_POSITIVES, leak_level
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report import verdicts as verdict

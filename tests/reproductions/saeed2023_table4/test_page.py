@@ -69,7 +69,7 @@ def scored(run: Run, model: str, score: pd.Series) -> Run:
 
 def truths(run: Run) -> pd.Series:
     """MGMT by patient, of those whose label is known."""
-    return known_rows(run, MGMT, "vit").set_index("patient").truth.astype(float)
+    return known_rows(run.predictions, MGMT, "vit").set_index("patient").truth.astype(float)
 
 
 def line(lines: tuple[Line, ...], contender: str) -> Line:
@@ -158,7 +158,7 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
     assert {found.comparator for found in lines if found.measured} == {"resnet10-t1ce", "swin_vit-all", "vit", "hybrid"}
     for name in ("resnet10-t1ce", "vit"):
         background = Background(run.design, run.nulls, run.seeds, {})
-        expected = binary.measure(MGMT, known_rows(run, MGMT, name), background, seed=0).figures.model_dump()
+        expected = binary.measure(MGMT, known_rows(run.predictions, MGMT, name), background, seed=0).figures.model_dump()
         found = measured(lines, name)
         assert found.n == expected["n"]
         assert {"value": found.auc, "low": found.low, "high": found.high} == expected["auc"]
@@ -170,7 +170,7 @@ def test_ours_are_held_against_the_studys_own_vit_and_corrected_together(run):
     lines = measure(run)
     tested = {found.comparator: found.test for found in lines if found.test}
     assert set(tested) == {"resnet10-t1ce", "swin_vit-all", "hybrid"}
-    a, b = (averaged(known_rows(run, MGMT, name)) for name in ("hybrid", "vit"))
+    a, b = (averaged(known_rows(run.predictions, MGMT, name)) for name in ("hybrid", "vit"))
     expected = discrimination.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
     assert (tested["hybrid"].difference, tested["hybrid"].p) == (expected.difference, expected.p)
     p = np.array([test.p for test in tested.values()])
@@ -178,7 +178,7 @@ def test_ours_are_held_against_the_studys_own_vit_and_corrected_together(run):
 
 
 def test_patients_whom_only_one_of_two_models_predicted_are_in_no_test(run):
-    tables = {name: known_rows(run, MGMT, name) for name in ("vit", "hybrid")}
+    tables = {name: known_rows(run.predictions, MGMT, name) for name in ("vit", "hybrid")}
     few = set(tables["hybrid"].patient.iloc[::2])
     fewer, kept = (tables[name].loc[tables[name].patient.isin(few)] for name in ("hybrid", "vit"))
     assert paired_tests({"vit": tables["vit"], "hybrid": fewer}, "vit") == paired_tests({"vit": kept, "hybrid": fewer}, "vit")
@@ -316,7 +316,7 @@ def test_published_choices_of_scans_are_compared_over_the_networks_that_have_bot
 def test_of_one_network_two_choices_of_scans_are_compared_by_delongs_paired_test(four):
     one = replace(four, predictions=four.predictions[~four.predictions.model.str.startswith("densenet121")])
     (found,) = scan_choices.of_run(one).pairs
-    a, b = (averaged(known_rows(four, MGMT, name)).sort_values("patient") for name in FOUR[:2])
+    a, b = (averaged(known_rows(four.predictions, MGMT, name)).sort_values("patient") for name in FOUR[:2])
     expected = discrimination.delong_paired(a.truth.to_numpy(bool), a.score.to_numpy(), b.score.to_numpy())
     assert (found.scans, found.other, found.networks) == ("t1ce", "all", 1)
     assert (found.difference, found.low, found.p) == pytest.approx((expected.difference, expected.low, expected.p))
@@ -326,7 +326,7 @@ def test_of_several_networks_the_variance_is_that_of_their_mean_components(four)
     (found,) = scan_choices.of_run(four).pairs
     parts = []
     for name in FOUR:
-        rows = averaged(known_rows(four, MGMT, name)).sort_values("patient")
+        rows = averaged(known_rows(four.predictions, MGMT, name)).sort_values("patient")
         parts.append(discrimination.delong_components(rows.truth.to_numpy(bool), rows.score.to_numpy()))
     v10, v01 = (np.array([1, -1, 1, -1]) @ np.stack([part[k] for part in parts]) / 2 for k in (0, 1))
     error = math.sqrt(v10.var(ddof=1) / len(v10) + v01.var(ddof=1) / len(v01))
