@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Bool, Float16, Float32, Int, Int64
 from torch import Tensor
 
-from mri_vit.data import tokens
 from mri_vit.settings.schema import Study
 
 EMPTY = -1  # as a row: a patch of zeros, as every background grid position has one
@@ -122,7 +121,7 @@ def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     moved = random.integers(-reach, reach + 1, 3) if reach else np.zeros(3, np.int64)
     return replace(
         draw,
-        place=tokens.mirrored(draw.place, study.grid.side) if mirrored else draw.place,
+        place=mirrored_place(draw.place, study.grid.side) if mirrored else draw.place,
         mirrored=np.full_like(draw.mirrored, mirrored),
         gain=np.broadcast_to(np.float32(gain * left), draw.gain.shape),
         shift=np.broadcast_to(np.float32(shift * left), draw.shift.shape),
@@ -143,6 +142,12 @@ def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
     """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
     own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
     return augmented(own, study, member.random)
+
+
+def mirrored_place(place: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
+    """Each grid position with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
+    i, rest = np.divmod(place, side * side)
+    return (side - 1 - i) * side * side + rest
 
 
 def kept_scans(channels: int, chance: float, random: np.random.Generator) -> Bool[np.ndarray, " c"]:

@@ -17,7 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 from einops import rearrange
-from jaxtyping import Bool, Float, Int, Int16
+from jaxtyping import Bool, Float, Int16
 
 from mri_vit.errors import IntegrityError
 from mri_vit.run.atomic import replacing
@@ -155,9 +155,3 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
             yield file, metadata
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: not a prepared patient: {error}; {AGAIN}") from None
-
-
-def mirrored(place: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
-    """Each grid position with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
-    i, rest = np.divmod(place, side * side)
-    return (side - 1 - i) * side * side + rest

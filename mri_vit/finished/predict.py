@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from rich.console import Console
 
@@ -192,7 +193,7 @@ def _predicted(
     return excluded
 
 
-def _facts(run: TrainedRun, verdicts: Source) -> RunFacts:
+def _facts(run: TrainedRun, verdicts: Literal["report", "computed"]) -> RunFacts:
     study, home = run.study, run.folder
     weights = [
         files.seed_folder(fold, seed) / files.WEIGHTS for fold in run.networks.values() for seed in range(study.train.seeds)

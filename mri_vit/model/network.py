@@ -28,7 +28,7 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 from mri_vit.settings import source
 from mri_vit.settings.recipe import CHANNELS, Model, parse_sequences
-from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 SCHEMA = "mri-vit network 1"

@@ -29,8 +29,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import read_mask
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
-from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
-from mri_vit.prepare.tumour import on_grid
+from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record, mask_on_grid
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json_or_empty
@@ -84,7 +83,7 @@ def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
             if masks:
                 inside = np.zeros_like(_brain(stored))
                 if patient.tumour_mask:
-                    tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)[None].astype(np.float32)
+                    tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)[None].astype(np.float32)
                     inside = (tokens.patchify(tumour, stored.grid.patch)[stored.place] > 0) & _brain(stored)
                 row |= {f"tumour_{name}": value for name, value in statistics(_voxels(stored, inside), study.channels).items()}
         except (IntegrityError, UnusablePatient) as error:
@@ -190,7 +189,7 @@ def _of_patient(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
 def _computed(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
     stored = tokens.load(study.prepared / patient.id / files.TOKENS, study.channels)
     volume = tokens.to_volume(stored).astype(np.float32)
-    tumour = on_grid(mask, study.prepared / patient.id, stored.grid) & (volume != 0).any(axis=0)
+    tumour = mask_on_grid(mask, study.prepared / patient.id, stored.grid) & (volume != 0).any(axis=0)
     row: dict[str, float] = {}
     for channel, sequence in zip(study.channels, volume, strict=True):
         if tumour.any() and sequence.any():

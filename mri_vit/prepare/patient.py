@@ -40,6 +40,7 @@ from mri_vit.settings.source import shown
 
 VERSIONS = ("mri-vit", "numpy", "scipy", "SimpleITK", "nibabel", "nilearn")
 Fault = dict[str, str]  # file and reason
+DROPPED_REASON, QC_REASON = "dropped by a reviewer", "qc: "  # how the reasons begin that quality control gives
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
@@ -337,3 +338,8 @@ def excluded_table(excluded: Excluded) -> bytes:
     """The rows of excluded.csv."""
     names = ("patient", "file", "reason")
     return sheet.to_csv(names, ([row[name] for name in names] for row in excluded))
+
+
+def kind_of_reason(reason: str) -> str:
+    """A reason for exclusion without the details of one patient, so that equal reasons can be counted."""
+    return reason.partition(" (")[0] if reason.startswith((DROPPED_REASON, QC_REASON)) else reason

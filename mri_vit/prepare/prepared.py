@@ -15,19 +15,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, read_mask, resample
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
 from mri_vit.settings.recipe import REFERENCE
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Grid
 
 SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
 OF_RECORD = ("config_sha256", "inputs", "steps", "to_grid")  # what later stages read of every patient.json
+NEAREST = 1  # sitk.sitkNearestNeighbor
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 
 
@@ -51,6 +54,19 @@ def reference_to_grid(folder: Path) -> Float[np.ndarray, "4 4"]:
     """From a prepared patient's own space to the grid's, RAS+ mm."""
     record = load_record(folder)
     return np.array(record["to_grid"][_reference(record)], float)
+
+
+def mask_on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]:
+    """Which voxels of the grid of e voxels along an edge are tumour: the mask, in the reference's space, by nearest neighbour.
+
+    `prepared` is the patient's folder. Raises UnusablePatient where the mask cannot be read.
+    """
+    return drawn_on_grid(read_mask(mask), np.linalg.inv(reference_to_grid(prepared)), grid)
+
+
+def drawn_on_grid(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Bool[np.ndarray, "e e e"]:
+    whole = Volume((mask.array != 0).astype(np.uint8), mask.affine)
+    return resample(whole, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), from_grid, NEAREST).array != 0
 
 
 def _reference(record: Mapping[str, Any]) -> str:

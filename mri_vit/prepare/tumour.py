@@ -23,13 +23,12 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
-from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, load_record, reference_of, reference_to_grid
+from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, drawn_on_grid, load_record, reference_of, reference_to_grid
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written
 from mri_vit.settings.recipe import title
 from mri_vit.settings.sections import Grid, Prepare
 
-NEAREST = 1  # sitk.sitkNearestNeighbor
 MAX_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
 INTEGER_TOL = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
 MAX_BRAIN_SHARE = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
@@ -101,7 +100,7 @@ def around(
         )
     drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
     refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
-    tumour = _drawn(drawn, from_grid, grid)
+    tumour = drawn_on_grid(drawn, from_grid, grid)
     near = brain & (np.asarray(distance_transform_edt(~tumour)) * grid.spacing_mm <= margin_mm)
     log.add(
         "around_tumour",
@@ -110,19 +109,6 @@ def around(
         kept_of_brain=round(float(near.sum() / brain.sum()), 4),
     )
     return volume * near, near
-
-
-def on_grid(mask: Path, prepared: Path, grid: Grid) -> Bool[np.ndarray, "e e e"]:
-    """Which voxels of the grid of e voxels along an edge are tumour: the mask, in the reference's space, by nearest neighbour.
-
-    `prepared` is the patient's folder. Raises UnusablePatient where the mask cannot be read.
-    """
-    return _drawn(read_mask(mask), np.linalg.inv(reference_to_grid(prepared)), grid)
-
-
-def _drawn(mask: Volume, from_grid: Float[np.ndarray, "4 4"], grid: Grid) -> Bool[np.ndarray, "e e e"]:
-    whole = Volume((mask.array != 0).astype(np.uint8), mask.affine)
-    return resample(whole, (grid.edge, grid.edge, grid.edge), np.array(grid.affine), from_grid, NEAREST).array != 0
 
 
 def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:

@@ -22,7 +22,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.prepare import agreement
 from mri_vit.prepare.bias import MAD_TO_SD
-from mri_vit.prepare.patient import Excluded, excluded_table, prepare_cohort, without_excluded
+from mri_vit.prepare.patient import DROPPED_REASON, QC_REASON, Excluded, excluded_table, prepare_cohort, without_excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
@@ -42,7 +42,6 @@ NEAR = 0.6  # correlation worth a closer look: copies of two real patients had 0
 AT_ONCE = 500  # patients compared with all: 20 MB where there are 10,000
 ALIKE_MM = 4.0  # voxels on which near-duplicates are compared: those of the coarsest grid in use, so that one limit holds for all
 EXCLUDED, FLAGGED, KEPT = "excluded", "flagged", "kept"
-DROPPED, QC_REASON = "dropped by a reviewer", "qc: "  # how reasons for exclusion begin
 SHOWN = 5  # names in a line of the terminal
 COLUMNS = ("patient", "decision", "who", "why")
 KEEP, DROP = "keep", "drop"
@@ -365,7 +364,7 @@ def _excluded(findings: Mapping[str, Sequence[Finding]], decisions: Mapping[str,
     for name, of_patient in findings.items():
         decision = decisions.get(name)
         if decision and not decision.keep:
-            rows.append({"patient": name, "file": "", "reason": f"{DROPPED} ({decision.who}: {decision.why})"})
+            rows.append({"patient": name, "file": "", "reason": f"{DROPPED_REASON} ({decision.who}: {decision.why})"})
         elif grave := [finding for finding in of_patient if outcome(finding, decisions, study) == EXCLUDED]:
             kinds = ", ".join(dict.fromkeys(f"{finding.scan} {finding.reason}".strip() for finding in grave))
             words = "; ".join(finding.words for finding in grave)
@@ -383,11 +382,6 @@ def _refuse_other_patients(excluded: Excluded, folder: Path) -> None:
         raise UsageError(
             f"{folder}: this run already has folds for other patients; now {'; '.join(changed)}: choose another output"
         )
-
-
-def kind(reason: str) -> str:
-    """A reason for exclusion without the details of one patient, so that equal reasons can be counted."""
-    return reason.partition(" (")[0] if reason.startswith((DROPPED, QC_REASON)) else reason
 
 
 def _print_counts(

@@ -29,7 +29,7 @@ from mri_vit.model import heads
 from mri_vit.model.baselines import BASELINES, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
-from mri_vit.prepare.tumour import on_grid
+from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Study
 
@@ -81,7 +81,7 @@ class Masks:
     def _of(patient: Patient, place: Int16[np.ndarray, " f"], study: Study) -> Float16[Tensor, "f v"]:
         if patient.tumour_mask is None:
             return torch.zeros(len(place), study.grid.patch**3, dtype=torch.float16)
-        tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
+        tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
         return torch.from_numpy(tokens.patchify(tumour[None].astype(np.float16), study.grid.patch)[place])
 
     def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:

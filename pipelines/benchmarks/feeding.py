@@ -23,8 +23,9 @@ from benchmarks.inputs import DEVICE, FOREGROUND, autocast
 from benchmarks.pretraining import CONFIGS, stepped, write
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
+from mri_vit.data.draw import mirrored_place
 from mri_vit.data.store import Read, Store, held, token_file
-from mri_vit.data.tokens import Tokens, mirrored
+from mri_vit.data.tokens import Tokens
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.train.loop import Turn, optimiser
@@ -141,7 +142,7 @@ def batch_before(patients: Sequence[Patient], study: Study, generator: torch.Gen
 
 def mirror_before(prepared: Tokens) -> Tokens:
     patches = rearrange(prepared.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=prepared.grid.patch)[:, :, ::-1]
-    place = mirrored(prepared.place, prepared.grid.side).astype(np.int16)
+    place = mirrored_place(prepared.place, prepared.grid.side).astype(np.int16)
     return Tokens(np.ascontiguousarray(rearrange(patches, "f c x yz -> f (c x yz)")), place, prepared.grid, "-")
 
 

@@ -74,7 +74,7 @@ def test_a_patients_part_is_the_same_whoever_else_is_in_the_batch(tiny):
 def test_a_mirrored_draw_is_of_the_mirrored_volume(tiny):
     held, whole = store.held(files(tiny), CPU), patients(tiny)[2]
     plain = draw.whole(2, whole.place, tiny, len(whole.place))
-    at = tokens.mirrored(plain.place, tiny.grid.side)
+    at = draw.mirrored_place(plain.place, tiny.grid.side)
     batch = held.take(replace(plain, place=at, mirrored=np.ones_like(plain.mirrored)))
     again = Tokens(batch.patches[0].numpy(), batch.place[0].numpy().astype(np.int16), tiny.grid, "-")
     np.testing.assert_array_equal(tokens.to_volume(again), tokens.to_volume(flipped(whole)))

@@ -10,9 +10,9 @@ from einops import rearrange
 from torch import Tensor
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import Member
+from mri_vit.data.draw import Member, mirrored_place
 from mri_vit.data.store import Held, token_file
-from mri_vit.data.tokens import Tokens, load, mirrored
+from mri_vit.data.tokens import Tokens, load
 from mri_vit.pretrain.encoder import Method
 from mri_vit.settings.schema import CHANNELS, Study
 
@@ -38,5 +38,5 @@ def views(net: Method, patients: Sequence[Tokens], random: np.random.Generator) 
 def flipped(patient: Tokens) -> Tokens:
     """Left and right exchanged, voxel by voxel."""
     x = rearrange(patient.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=patient.grid.patch)[:, :, ::-1]
-    place = mirrored(patient.place, patient.grid.side).astype(np.int16)
+    place = mirrored_place(patient.place, patient.grid.side).astype(np.int16)
     return Tokens(np.ascontiguousarray(rearrange(x, "f c x yz -> f (c x yz)")), place, patient.grid, patient.config_sha256)

@@ -23,7 +23,7 @@ from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import alignment, bias, register, tumour
 from mri_vit.prepare.patient import fault_of, prepare_patient
-from mri_vit.prepare.prepared import config_sha256, load_record, refuse_foreign, verify
+from mri_vit.prepare.prepared import config_sha256, load_record, mask_on_grid, refuse_foreign, verify
 from mri_vit.run import files, integrity
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid, Prepare
@@ -491,7 +491,7 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
     whole = prepare_patient(named, study_in(tmp_path / "whole", bias=False))
     few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
     np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
-    outside = ~tumour.on_grid(found / files.TUMOUR, whole, study.grid)
+    outside = ~mask_on_grid(found / files.TUMOUR, whole, study.grid)
     away_mm = np.asarray(ndimage.distance_transform_edt(outside)) * study.grid.spacing_mm
     np.testing.assert_array_equal(few, np.where(away_mm <= 12.0, many, 0))
     assert 0 < (few != 0).sum() < 0.2 * (many != 0).sum()

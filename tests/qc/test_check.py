@@ -18,6 +18,7 @@ from rich.console import Console
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.prepare.patient import kind_of_reason
 from mri_vit.qc import check, page
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
@@ -74,7 +75,7 @@ def test_what_is_wrong_excludes_and_what_is_poor_flags(study):
     assert [row["patient"] for row in found.excluded] == ["bob"]
     reason = rows(study, files.EXCLUDED)[0]["reason"]
     assert "flair is mirrored" in reason
-    assert check.kind(reason) == "qc: flair mirrored"
+    assert kind_of_reason(reason) == "qc: flair mirrored"
     assert [(row["patient"], row["reason"], row["became"]) for row in rows(study, files.FINDINGS)] == [
         ("bob", "mirrored", "excluded"),
         ("cid", "ghosts", "flagged"),
@@ -96,7 +97,7 @@ def test_a_reviewers_decisions_beside_the_cohort_table_overrule(study):
     (study.cohort.parent / files.DECISIONS).write_text(table)
     found = looked(study)
     assert found.excluded == [{"patient": "dot", "file": "", "reason": "dropped by a reviewer (Dr A: moved)"}]
-    assert check.kind(found.excluded[0]["reason"]) == "dropped by a reviewer"
+    assert kind_of_reason(found.excluded[0]["reason"]) == "dropped by a reviewer"
     assert rows(study, files.FINDINGS)[0]["became"] == "kept"
     assert (study.output / files.DECISIONS).read_text() == table
 

@@ -20,7 +20,7 @@ from mri_vit.data.draw import EMPTY
 from mri_vit.errors import UsageError
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.tumour import on_grid
+from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.run import files
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
@@ -65,7 +65,7 @@ def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
     known, unknown = patients[3], patients[4]
     masks = Masks([unknown, known], study)
     stored = tokens.load(study.prepared / known.id / files.TOKENS)
-    whole = on_grid(known.tumour_mask, study.prepared / known.id, study.grid)
+    whole = mask_on_grid(known.tumour_mask, study.prepared / known.id, study.grid)
     share = tokens.patchify(whole[None].astype(np.float32), study.grid.patch).mean(axis=1)
     assert share.sum() > 0
     drawn = draw.drawn(1, stored.place, study, len(stored.place) + 3, np.random.default_rng(0))
@@ -78,7 +78,7 @@ def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mas
     study, patients = masked
     stored = tokens.load_place(study.prepared / patients[3].id / files.TOKENS)
     drawn = draw.drawn(0, stored, study, len(stored), np.random.default_rng(0))
-    whole = on_grid(patients[3].tumour_mask, study.prepared / patients[3].id, study.grid)
+    whole = mask_on_grid(patients[3].tumour_mask, study.prepared / patients[3].id, study.grid)
     for by in ((1, 0, 0), (-1, 1, -1)):
         moved = replace(drawn, moved=np.broadcast_to(np.array(by), drawn.moved.shape), mirrored=np.ones_like(drawn.mirrored))
         expected = tokens.patchify(np.roll(whole, by, (0, 1, 2))[None].astype(np.float32), study.grid.patch).mean(axis=1)
@@ -205,7 +205,7 @@ def on_tumour(net: Network, patient: Patient, study: Study) -> float:
     stored = tokens.load(study.prepared / patient.id / files.TOKENS)
     patches, place = torch.from_numpy(stored.patches).float()[None], torch.from_numpy(stored.place.astype(np.int64))[None]
     matrix = net.encoder.attention(patches, place)[-1]
-    tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
+    tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
     holds = tokens.patchify(tumour[None].astype(np.float32), study.grid.patch)[stored.place].any(axis=1)
     return float(matrix[0, :, 0, 1:].mean(dim=0)[torch.from_numpy(holds)].sum() / holds.mean())
 

@@ -26,9 +26,10 @@ from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import drawings, learned
-from mri_vit.explain.inspection.learned import Features, Landscape, Subject
+from mri_vit.explain.inspection.learned import Features, Landscape
 from mri_vit.explain.inspection.vit_numbers import (
     NUMBERS_SHOWN,
+    InspectedFold,
     VitNumbers,
     chosen,
     measure_vit,
@@ -161,7 +162,7 @@ def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: i
     return Fold(number - 1, seed, train, test)
 
 
-def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str = VIT) -> Subject:
+def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str = VIT) -> InspectedFold:
     """One of the fold's networks, whose own `study` this is, and its test patients, the one asked for first."""
     home = fold.home(run, name)
     after = Neural.fitted(study, home).network.eval()
@@ -169,11 +170,11 @@ def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str 
     before = untrained(fold.train, start, fold.seed).to(next(after.parameters()).device).eval()
     shown = sorted(fold.test, key=lambda p: p.id != patient)
     title = f"{study.name}, fold {fold.number + 1}" + ("" if name == VIT else f", {name}")
-    return Subject(study, title, before, after, shown, fold.train, name)
+    return InspectedFold(study, title, before, after, shown, fold.train, name)
 
 
 def _learned(
-    subject: Subject, beside: Sequence[Subject], homes: Sequence[Path], without: Sequence[Costly], console: Console
+    subject: InspectedFold, beside: Sequence[InspectedFold], homes: Sequence[Path], without: Sequence[Costly], console: Console
 ) -> LearnedResults:
     """Features and landscapes, with a warning beforehand where they take long."""
     if len(set(without)) == len(get_args(Costly)):
@@ -208,7 +209,9 @@ def convolutional(study: Study) -> list[str]:
     return [name for name, baseline in baselines.items() if baseline and baseline.layer and baseline.averaged]
 
 
-def measure_learned(subject: Subject, beside: Sequence[Subject] = (), without: Collection[Costly] = ()) -> LearnedResults:
+def measure_learned(
+    subject: InspectedFold, beside: Sequence[InspectedFold] = (), without: Collection[Costly] = ()
+) -> LearnedResults:
     """What is learned of the subject, and the landscapes of others `beside` it."""
     return LearnedResults(
         None if "features" in without else learned.measure_features(subject),
@@ -230,7 +233,9 @@ def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int
 # --- the page ------------------------------------------------------------------------------------------------------------------
 
 
-def write_page(subject: Subject, output: Path, numbers: VitNumbers | None, results: LearnedResults = LearnedResults()) -> Path:
+def write_page(
+    subject: InspectedFold, output: Path, numbers: VitNumbers | None, results: LearnedResults = LearnedResults()
+) -> Path:
     """Write `index.html` and `figures/*.svg` and `*.png` into the folder `output`, and return the page's path.
 
     Files of an earlier inspection are replaced. `numbers` are those of `measure_vit`, None of a network that is no Vision
@@ -262,7 +267,7 @@ def refuse(output: Path) -> None:
     refuse_foreign(output, ours, "inspection")
 
 
-def figures(subject: Subject, numbers: VitNumbers | None, results: LearnedResults) -> dict[str, Figure]:
+def figures(subject: InspectedFold, numbers: VitNumbers | None, results: LearnedResults) -> dict[str, Figure]:
     """Every figure by the name of its file."""
     drawn = of_vision_transformer(numbers, subject.study.grid) if numbers else {}
     if results.features:
@@ -303,7 +308,7 @@ def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
     return drawn
 
 
-def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults, drawn: Mapping[str, str]) -> str:
+def _page(subject: InspectedFold, numbers: VitNumbers | None, results: LearnedResults, drawn: Mapping[str, str]) -> str:
     environment = style.templates("mri_vit.explain.inspection")
     environment.filters.update(mm=millimetres, number=_number, vector=_vector, sequence=recipe.title)
     template = environment.get_template("inspect.html" if numbers else "network.html")
@@ -327,7 +332,7 @@ def _page(subject: Subject, numbers: VitNumbers | None, results: LearnedResults,
     )
 
 
-def _of_tokens(subject: Subject, numbers: VitNumbers) -> dict[str, Any]:
+def _of_tokens(subject: InspectedFold, numbers: VitNumbers) -> dict[str, Any]:
     """The template's variables of a Vision Transformer alone."""
     dim, depth, heads, _ = subject.after.model.shape
     return {

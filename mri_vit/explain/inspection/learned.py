@@ -28,9 +28,9 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.draw import stream
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.explain.faithfulness import randomised
+from mri_vit.explain.inspection.vit_numbers import InspectedFold
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
-from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.train.supervised import Feed, batch_outputs, settle, total_loss
 
@@ -52,23 +52,6 @@ Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features 
 Target = Callable[[Float[Tensor, "c e e e"]], Float[Tensor, ""]]
 Direction = dict[str, Tensor]  # by the names of the weights that are moved
 Loss = Callable[[nn.Module], float]
-
-
-@dataclass(frozen=True, eq=False)
-class Subject:
-    """What is inspected: a fold's network as training started and as it ended, and patients that it was not trained on.
-
-    The first patient's scan is the one that attention is shown on. `study` is the network's own, as `comparators.networks` has
-    it, and `name` is by what the run's tables know it.
-    """
-
-    study: Study
-    title: str  # such as "demo, fold 1"
-    before: Network
-    after: Network
-    patients: Sequence[Patient]
-    train: Sequence[Patient] = ()
-    name: str = VIT
 
 
 # --- features -----------------------------------------------------------------------------------------------------------------
@@ -128,7 +111,7 @@ class Features:
     brain: Bool[np.ndarray, "e e e"]
 
 
-def measure_features(subject: Subject) -> Features:
+def measure_features(subject: InspectedFold) -> Features:
     """Each endpoint's feature, then those of the units that matter most."""
     study, after, before = subject.study, subject.after.eval(), normalised(subject)
     frame = frame_of(subject.patients[0], study, after)
@@ -150,7 +133,7 @@ def measure_features(subject: Subject) -> Features:
     return Features(features, frame.brain.cpu().numpy())
 
 
-def normalised(subject: Subject) -> Network:
+def normalised(subject: InspectedFold) -> Network:
     """The network before training, its batch normalisation with means and variances of training scans.
 
     As initialised they are 0 and 1, unlike any scan: units then hardly respond to patients.
@@ -336,7 +319,7 @@ class Landscape:
         return float((self.loss[part] < self.untrained[part]).mean())
 
 
-def measure_landscape(subject: Subject) -> Landscape:
+def measure_landscape(subject: InspectedFold) -> Landscape:
     """The landscape of a subject's trained network."""
     study, net = subject.study, subject.after.eval()
     labelled = [p for p in subject.train if any(p.knows(endpoint) for endpoint in study.endpoints)]

@@ -1,4 +1,4 @@
-"""Every number of an inspected Vision Transformer, before and after training: a Subject goes in, `VitNumbers` come out.
+"""Every number of an inspected Vision Transformer, before and after training: an `InspectedFold` goes in, `VitNumbers` come out.
 
 Filters, positions, attention distances, and one head step by step, after Dosovitskiy et al. 2021 (arXiv:2010.11929), Figure 7,
 carried to three dimensions and to millimetres.
@@ -23,12 +23,13 @@ from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient
 from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection.learned import Subject
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.model.encoder import ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
 from mri_vit.model.network import Network
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 
@@ -38,6 +39,23 @@ NUMBERS_SHOWN = 3  # of each vector, likewise
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
 UNIT_PATCHES = 256  # at a time through a convolutional stem: 16 MB of input at 16³ voxels in four scans
 Point = tuple[float, float, float]  # RAS+ mm of the grid's frame
+
+
+@dataclass(frozen=True, eq=False)
+class InspectedFold:
+    """What is inspected: a fold's network as training started and as it ended, and patients that it was not trained on.
+
+    The first patient's scan is the one that attention is shown on. `study` is the network's own, as `comparators.networks` has
+    it, and `name` is by what the run's tables know it.
+    """
+
+    study: Study
+    title: str  # such as "demo, fold 1"
+    before: Network
+    after: Network
+    patients: Sequence[Patient]
+    train: Sequence[Patient] = ()
+    name: str = VIT
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +116,9 @@ class VitNumbers:
     scan: Float[np.ndarray, "e e e"]
 
 
-def measure_vit(subject: Subject, place_mm: Point | None = None, layer: int | None = None, head: int | None = None) -> VitNumbers:
+def measure_vit(
+    subject: InspectedFold, place_mm: Point | None = None, layer: int | None = None, head: int | None = None
+) -> VitNumbers:
     """Every number of the page; place in mm, layer and head counted from 1."""
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
     _, depth, heads, _ = subject.after.model.shape

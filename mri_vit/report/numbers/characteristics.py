@@ -22,7 +22,7 @@ from mri_vit.metrics import concordance, discrimination
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.metrics.survival import at_risk, median_follow_up
-from mri_vit.qc.check import kind
+from mri_vit.prepare.patient import kind_of_reason
 from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.endpoints import FollowUp
@@ -70,7 +70,7 @@ def flow(run: Run) -> Cohort:
     """The flow of patients. A patient is excluded when every visit was; then each of the reasons is counted."""
     people, predicted = set(run.cohort.patient), set(run.predictions.patient)
     named = [subject(name, people) for name in run.excluded.patient]
-    faults = run.excluded.assign(patient=named, reason=[kind(reason) for reason in run.excluded.reason])
+    faults = run.excluded.assign(patient=named, reason=[kind_of_reason(reason) for reason in run.excluded.reason])
     faults = faults.loc[~faults.patient.isin(predicted)].drop_duplicates(["patient", "reason"])
     excluded = set(faults.patient)
     return Cohort(

@@ -33,7 +33,7 @@ from mri_vit.data.store import token_file
 from mri_vit.metrics.discrimination import auc, auc_interval
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.predictors.patient_tables import intensity_table
-from mri_vit.prepare.tumour import on_grid
+from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.report.words.notation import between, number
 from mri_vit.run import folder as run_folder
 from mri_vit.run import screen
@@ -176,7 +176,7 @@ def subject(patient: Patient, study: Study) -> Subject:
     assert patient.tumour_mask
     stored = tokens.load(token_file(study, patient), study.channels)
     scans = dict(zip(stored.channels, tokens.to_volume(stored).astype(np.float32), strict=True))
-    tumour = on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)
+    tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)
     return Subject(scans, tumour, np.array(stored.grid.affine), stored.grid.spacing_mm)
 
 

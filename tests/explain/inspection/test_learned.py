@@ -17,8 +17,8 @@ from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
 from mri_vit.data.store import all_tokens, labels, token_file
 from mri_vit.explain.inspection import drawings, inspect_network, learned
-from mri_vit.explain.inspection.learned import BrainFrame, Subject
-from mri_vit.explain.inspection.vit_numbers import VitNumbers, measure_vit
+from mri_vit.explain.inspection.learned import BrainFrame
+from mri_vit.explain.inspection.vit_numbers import InspectedFold, VitNumbers, measure_vit
 from mri_vit.model.encoder import Encoder
 from mri_vit.settings.schema import CHANNELS, Comparator
 from mri_vit.settings.sections import Grid
@@ -40,51 +40,51 @@ def few_points() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Subject:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> InspectedFold:
     """A small network that was trained for a second."""
     study = make_tiny(tmp_path_factory.mktemp("tiny"))
     patients = cohort.read(study.cohort, study.endpoints)
     after = fit(patients[:16], patients[16:20], study, study.output, seed=3).eval()
-    return Subject(study, "tiny, fold 1", untrained(patients[:16], study, 3).eval(), after, patients[20:], patients[:16])
+    return InspectedFold(study, "tiny, fold 1", untrained(patients[:16], study, 3).eval(), after, patients[20:], patients[:16])
 
 
 @pytest.fixture
-def subject(trained: Subject) -> Subject:
+def subject(trained: InspectedFold) -> InspectedFold:
     """The same for a test that may change its weights."""
     return replace(trained, before=copy.deepcopy(trained.before), after=copy.deepcopy(trained.after))
 
 
 @pytest.fixture(scope="module")
-def cnn(trained: Subject) -> Subject:
+def cnn(trained: InspectedFold) -> InspectedFold:
     """A convolutional comparator that reads T1ce alone, as training starts; its heads are not zero."""
     study = networks(trained.study.model_copy(update={"comparators": (Comparator(name="cnn", model=READS_ONE),)}))["cnn"]
     before, after = (untrained(trained.train, study, 3).eval() for _ in range(2))
     torch.manual_seed(0)
     for linear in after.head.values():
         torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
-    return Subject(study, "tiny, fold 1, cnn", before, after, trained.patients, trained.train, "cnn")
+    return InspectedFold(study, "tiny, fold 1, cnn", before, after, trained.patients, trained.train, "cnn")
 
 
 @pytest.fixture
-def other(cnn: Subject) -> Subject:
+def other(cnn: InspectedFold) -> InspectedFold:
     return replace(cnn, before=copy.deepcopy(cnn.before), after=copy.deepcopy(cnn.after))
 
 
 @pytest.fixture(scope="module")
-def results(trained: Subject, cnn: Subject) -> inspect_network.LearnedResults:
+def results(trained: InspectedFold, cnn: InspectedFold) -> inspect_network.LearnedResults:
     """What is measured of the trained network, with the comparator's landscape beside its own."""
     return inspect_network.measure_learned(trained, [cnn])
 
 
 @pytest.fixture(scope="module")
-def of_cnn(cnn: Subject) -> inspect_network.LearnedResults:
+def of_cnn(cnn: InspectedFold) -> inspect_network.LearnedResults:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(learned, "UNITS", 1)
         return inspect_network.measure_learned(cnn)
 
 
 @pytest.fixture(scope="module")
-def numbers(trained: Subject) -> VitNumbers:
+def numbers(trained: InspectedFold) -> VitNumbers:
     return measure_vit(trained)
 
 

@@ -21,8 +21,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.inspection import drawings, inspect_network
 from mri_vit.explain.inspection import inspect_network as inspection_page
 from mri_vit.explain.inspection import vit_numbers as inspection
-from mri_vit.explain.inspection.learned import Subject
-from mri_vit.explain.inspection.vit_numbers import measure_vit, step_rows
+from mri_vit.explain.inspection.vit_numbers import InspectedFold, measure_vit, step_rows
 from mri_vit.model import encoder as encoder_module
 from mri_vit.model import network
 from mri_vit.model.encoder import Encoder
@@ -238,14 +237,14 @@ def test_the_rebuilt_network_is_the_one_that_training_started_from(tiny):
 
 
 @pytest.fixture
-def subject(tiny) -> Subject:
+def subject(tiny) -> InspectedFold:
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     for patient in patients:  # nobody has a brain in the topmost layer of places
         whole = tokens.load(token_file(tiny, patient))
         low = whole.place % tiny.grid.side < tiny.grid.side - 1
         tokens.save(replace(whole, patches=whole.patches[low], place=whole.place[low]), token_file(tiny, patient))
     after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3)
-    return Subject(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
+    return InspectedFold(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
 
 
 def trained_places(study: Study, patients: list[Patient]) -> set[int]:
