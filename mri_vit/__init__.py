@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Two threads share every product of a network, and torch's OpenMP (libgomp) has the one that is done first spin for a
 # millisecond, on a core that another program may need. 3000 turns are some microseconds; it has to be said before torch is
-# imported, and changes no number (measured: docs/decisions.md).
+# imported, and changes no number (measured: docs/decisions/network.md).
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 # On a GPU cuBLAS adds up in one order with it (PyTorch's notes on reproducibility), and looks for it at its first product alone.

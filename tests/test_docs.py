@@ -146,9 +146,16 @@ def test_links_of_pages_that_are_no_part_of_the_built_documentation_lead_to_file
 
 
 def test_a_page_is_at_most_120_lines_and_the_page_of_simulated_effects_60():
-    pages = [page for page in PAGES if page.name != "decisions.md" and page.parent.name != "_made"]  # lists of short entries
+    pages = [page for page in PAGES if page.parent.name != "_made"]
     assert not [page.name for page in pages if len(page.read_text(encoding="utf-8").splitlines()) > 120]
     assert len((ROOT / "docs/simulated_effects.md").read_text(encoding="utf-8").splitlines()) <= 60
+
+
+def test_a_decision_has_at_most_eight_lines_and_states_its_price():
+    entries = [entry for page in (ROOT / "docs/decisions").glob("*.md") for entry in page.read_text("utf-8").split("\n### ")[1:]]
+    bodies = {title: body.split("\n## ")[0].strip() for title, body in (entry.split("\n", 1) for entry in entries)}
+    assert len(bodies) >= 50
+    assert not [title for title, body in bodies.items() if len(body.splitlines()) > 8 or "Price:" not in body]
 
 
 def takes(given: list[str]) -> bool:
