@@ -62,7 +62,7 @@ def _device(study: Study) -> str:
 
 def exit_code(excluded: Excluded, written: report_files.Written) -> int:
     """1 where a verdict differs from a simulated effect, 3 where patients are excluded, else 0."""
-    if not all(effect.as_expected for effect in written.metrics.planted.values()):
+    if not all(effect.as_expected for effect in written.metrics.expected_verdicts.values()):
         return 1
     return 3 if excluded else 0
 

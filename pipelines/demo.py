@@ -9,10 +9,9 @@ from pathlib import Path
 if __name__ == "__main__":  # worker processes import this file; they need not wait for all that the whole story needs
     from rich.console import Console
 
-    from mri_vit import study
+    from mri_vit import study, synthetic
     from mri_vit.run import folder as run_folder
     from mri_vit.settings import file as study_file
-    from mri_vit.synthetic import cohort as synthetic
 
     console = Console()
     settings = study_file.load(Path(__file__).parents[1] / "configs" / "demo.toml")

@@ -15,8 +15,8 @@ from hypothesis import settings
 from made.examples import EXAMPLES
 from made.study import made_here, make_tiny, sketch, worked_here
 
+from mri_vit import synthetic
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 
 SHARED = Path(__file__).parents[2] / "shared"  # reference data beside the checkout; tests that read it skip where it is absent
 REPRODUCTIONS = "reproductions"  # tests of what the package does not ship: all of them are long, whatever each takes

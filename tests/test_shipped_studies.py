@@ -26,12 +26,12 @@ from reproductions.simulated_effects import effects as synthetic_causes
 from reproductions.simulated_effects.benchmark_pages import CONTROLS
 from whole_road import SHRUNKEN, every_verb, parted
 
+from mri_vit import synthetic
 from mri_vit.predictors.network import Neural
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import RADIOMICS, Comparator
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
-from mri_vit.synthetic import cohort as synthetic
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = {file.stem: file for kind in ("configs", "pipelines/reproductions/*") for file in ROOT.glob(f"{kind}/*.toml")}

@@ -17,6 +17,7 @@ import pytest
 from made.study import made_here
 from whole_road import hurry, mri_vit
 
+from mri_vit import synthetic
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient
 from mri_vit.finished.trained_run import TrainedRun, exposed_patients
@@ -25,7 +26,6 @@ from mri_vit.model.weights import image_exposed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.settings.recipe import CONTROLS, SLICES
-from mri_vit.synthetic import cohort as synthetic
 
 pytestmark = [
     pytest.mark.long(111),

@@ -34,12 +34,12 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
 
     study, console = study or demo_study_file(), Console()
     settings = loaded(study, overrides)  # before what takes longer to import
+    from mri_vit import synthetic
     from mri_vit.study import run
-    from mri_vit.synthetic import cohort
 
     say(console, f"study file {study}, run {settings.output}")
     with waiting(console, "making the built-in cohort"):
-        cohort.make(settings.cohort.parent)
+        synthetic.make(settings.cohort.parent)
     return run(settings, console)
 
 

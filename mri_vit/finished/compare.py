@@ -41,7 +41,7 @@ from mri_vit.run.atomic import refuse_foreign, refuse_link, write_bytes
 from mri_vit.run.folder import FREE
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
-from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.style import GREY, INK, VERMILLION
 
@@ -278,11 +278,11 @@ def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
 
 def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
     """The own model, and those other models of a report whose predictions differ; filled where one run is better."""
-    candidates = results.shown([model for model in endpoint.models if is_candidate(model)])
+    compared = results.shown([model for model in endpoint.models if is_compared(model)])
     shown = {
         model: row
         for model, row in endpoint.models.items()
-        if row.role == "own" or (row.kind != "same" and (model in candidates or row.role == "control"))
+        if row.role == "own" or (row.kind != "same" and (model in compared or row.role == "control"))
     }
     rows = []
     for model, stroke in panels.drawn(shown):

@@ -27,7 +27,7 @@ from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.parts import OWN, Design, Estimate, Number, Part
 from mri_vit.report.verdicts import FEWEST
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
-from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
 SCHEMA: Final = 1
@@ -212,7 +212,7 @@ def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design], re
         kind = "undefined"
     elif p_adjusted > ALPHA:
         kind = "alike"
-    role: Role = "own" if rows.model == OWN else "comparator" if is_candidate(rows.model) else "control"
+    role: Role = "own" if rows.model == OWN else "comparator" if is_compared(rows.model) else "control"
     return Compared(
         role=role,
         n=len(is_marked),

@@ -32,7 +32,16 @@ from mri_vit.report.schema.endpoints import (
     SurvivalSubgroup,
 )
 from mri_vit.report.schema.measured import AddedValueFigures, Caveats, EndpointKind, ProbeFigures, SubgroupFigures, Worst
-from mri_vit.report.schema.metrics import SCHEMA, CalibrationDrift, Metrics, NewHospital, Planted, Probe, Settings, SiteProbe
+from mri_vit.report.schema.metrics import (
+    SCHEMA,
+    CalibrationDrift,
+    ExpectedVerdict,
+    Metrics,
+    NewHospital,
+    Probe,
+    Settings,
+    SiteProbe,
+)
 from mri_vit.report.schema.parts import OWN, Kind, Nothing
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
@@ -49,7 +58,7 @@ from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
 from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.run import files, integrity
-from mri_vit.settings.recipe import NO_CANDIDATES, PERMUTED, Model
+from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
@@ -85,9 +94,9 @@ def metrics(run: Run) -> Metrics:
     measured = {e.name: results.measure(run, e, rows[e.name]) for e in study.endpoints}
     compared = {e.name: results.compare(run, e, rows[e.name], measured[e.name]) for e in study.endpoints}
     numbers = results.adjusted(measured, compared)
-    candidates = results.ranked(run, numbers)
-    shown = results.shown(candidates)
-    models = [*candidates, *(name for name in NO_CANDIDATES if name in run.predictions.model.values)]
+    compared = results.ranked(run, numbers)
+    shown = results.shown(compared)
+    models = [*compared, *(name for name in NOT_COMPARED if name in run.predictions.model.values)]
     numbers = {name: {model: found[model] for model in models if model in found} for name, found in numbers.items()}
     probes = sites.probe_figures(run.probe, seed)
     sited = frozenset(model for model, probe in probes.items() if verdicts.tells_site(probe))
@@ -105,8 +114,8 @@ def metrics(run: Run) -> Metrics:
         )
     endpoints = {name: _endpoint(run, one, shown) for name, one in judged.items()}
     first = {name: model for name, one in judged.items() for model in reversed(shown) if model in one.numbers}
-    whose = {name: first.get(name, candidates[0]) for name in judged} if candidates else {}
-    people = patients.measure(run, whose) if candidates else ()
+    whose = {name: first.get(name, compared[0]) for name in judged} if compared else {}
+    people = patients.measure(run, whose) if compared else ()
     worst = patients.measure_failures(people, whose, seed)
     figures = maps.measure(run)
     evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.mask_supervised)
@@ -123,8 +132,8 @@ def metrics(run: Run) -> Metrics:
         leave_out=None if run.design == "table" else study.train.leave_out,
         folds_sha256=run.folds_sha256,
         models=tuple(models),
-        contenders=tuple(
-            networks.contender(one, study, run.recipes) for one in results.contender_figures(run, numbers, candidates)
+        compared_models=tuple(
+            networks.compared_model(one, study, run.recipes) for one in results.model_costs(run, numbers, compared)
         ),
         shown=tuple(shown),
         transductive=run.notes.get(TRANSDUCTIVE) or None,
@@ -136,7 +145,7 @@ def metrics(run: Run) -> Metrics:
         },
         patients=people,
         failures={name: _failures(one, endpoints[name].models[one.model].verdict_kind) for name, one in worst.items()},
-        planted=planted(study.report.expected_verdicts, endpoints),
+        expected_verdicts=expected_verdicts(study.report.expected_verdicts, endpoints),
         site_probe=site_probes(probes) if probes else None,
         internal=run.internal,
         drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
@@ -209,7 +218,7 @@ def _settings(study: Study) -> Settings:
 
 
 def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
-    """What belongs to the endpoint as a whole, and its models; subgroups of the candidates shown."""
+    """What belongs to the endpoint as a whole, and its models; subgroups of the models shown."""
     settings, numbers, seed = judged.settings, judged.numbers, run.study.seed
     kind, honest = settings.kind, list(judged.honest.values())
     flag = "truth" if kind == "binary" else "event"
@@ -227,7 +236,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     shared: dict[str, Any] = {
         "known": len(marked),
         "published": caveats.published_figures(settings.name),
-        "rivals": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
+        "comparators": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
         "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, seed),
         "thresholds": tuple(THRESHOLDS.tolist()),
         "models": models,
@@ -283,14 +292,14 @@ def _failures(worst: Worst, verdict: Kind) -> Failures:
     return Failures(**vars(worst), fewest_pairs=FEWEST_PAIRS, sentence=failures_sentence(worst, verdict))
 
 
-def planted(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, Planted]:
+def expected_verdicts(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, ExpectedVerdict]:
     """The expected verdicts beside those on the study's own model; “worse than chance” counts as chance."""
     found = {}
     for name, kind in expected.items():
         result = endpoints[name].models.get(OWN)
         verdict: Kind = result.verdict_kind if result else "undefined"
         alike = verdict == kind or (kind, verdict) == ("chance", "worse")
-        found[name] = Planted.model_validate({"planted": kind, "found": verdict, "as_expected": alike})
+        found[name] = ExpectedVerdict.model_validate({"expected": kind, "found": verdict, "as_expected": alike})
     return found
 
 

@@ -16,7 +16,7 @@ from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers, Result
 from mri_vit.report.schema.measured import ALPHA, Caveats, ProbeFigures
 from mri_vit.report.schema.parts import OWN, Comparison, Kind, Mean
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigures, MapKind, MapVerdict
-from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_candidate
+from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_compared
 from mri_vit.settings.sections import AnyMethod
 
 FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
@@ -40,7 +40,7 @@ class Verdict:
     unjudged: Unjudged | None  # why it cannot be judged
     is_tied: bool  # all scores are equal
     leaks: bool  # the permuted labels were found, twice
-    controls: Standing | None = None  # only of a candidate that is better than chance
+    controls: Standing | None = None  # only of a compared model that is better than chance
     best_is_weak: bool = False  # the strongest control is no better than chance itself
     too_good: TooGood | None = None
     confounded: bool = False  # better than chance, and not among patients of one site
@@ -70,7 +70,7 @@ def of_endpoint(
         for model, kind in kinds.items()
     }
     for model, kind in kinds.items():
-        if is_candidate(model) and kind == "better":
+        if is_compared(model) and kind == "better":
             best = models[model].versus_best
             weak = bool(best) and kinds[best.strongest] in ("chance", "worse")
             found[model] = replace(found[model], controls=beside_controls(models[model], models), best_is_weak=weak)
@@ -99,7 +99,7 @@ def unjudged(result: Numbers) -> Unjudged | None:
 
 
 def beside_controls(result: Numbers, models: Mapping[str, Numbers]) -> Standing:
-    """Whether a candidate beats every control, or the strongest alone, or not; over several repeats each t-test must agree."""
+    """Whether a compared model beats every control, the strongest alone, or none; over several repeats each t-test must agree."""
     best = result.versus_best
     if not best:
         run = any(map(is_bar, models))
@@ -118,7 +118,7 @@ def agrees(test: Comparison) -> bool:
 
 
 def too_good(model: str, models: Mapping[str, Numbers], caveats: Caveats) -> TooGood | None:
-    """Why a candidate's or control's result asks for a check before it is believed; None where it does not.
+    """Why a compared model's or control's result asks for a check before it is believed; None where it does not.
 
     A result that cannot be judged is not believed anyway: of two patients, one order in two is perfect.
     """

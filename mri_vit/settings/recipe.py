@@ -86,17 +86,17 @@ SHUFFLED: Control = "shuffled"  # the model whose labels were permuted: its trut
 RESHUFFLED = "shuffled again"  # the same on a fresh permutation, made where the first looks as if it had learned something
 PERMUTED = (SHUFFLED, RESHUFFLED)
 RADIOMICS = "radiomics"  # regression on features of the true tumour mask: an upper reference, which nobody has to beat
-NO_CANDIDATES = (*CONTROLS, RESHUFFLED, RADIOMICS)  # every other model is a candidate
+NOT_COMPARED = (*CONTROLS, RESHUFFLED, RADIOMICS)  # every other model is a compared model
 
 
-def is_candidate(model: str) -> bool:
+def is_compared(model: str) -> bool:
     """Whether a model is judged, rather than there to judge by."""
-    return model not in NO_CANDIDATES
+    return model not in NOT_COMPARED
 
 
 def is_bar(model: str) -> bool:
-    """Whether a model is a control that a candidate must beat, by its true labels and by what others could know as well."""
-    return not is_candidate(model) and model not in (*PERMUTED, RADIOMICS)
+    """Whether a model is a control that a compared model must beat, by its true labels and by what others could know as well."""
+    return not is_compared(model) and model not in (*PERMUTED, RADIOMICS)
 
 
 SIZES = {  # (dim, depth, heads, mlp): Dosovitskiy et al. 2021, Table 1; "S": Touvron et al. 2021, Table 1

@@ -11,7 +11,7 @@ from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.recipe import (
     CHANNELS,
-    NO_CANDIDATES,
+    NOT_COMPARED,
     RESERVED_COLUMNS,
     SEQUENCE_NAME,
     VIT,
@@ -79,7 +79,7 @@ MAE_IS_FOR_VIT = (  # with method and architecture
     "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino teaches any network"
 )
 NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
-SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all contenders alike
+SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all compared models alike
 
 
 class Study(Section):
@@ -163,7 +163,7 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
-    def _planted_is_studied(self) -> Study:
+    def _expected_verdicts_are_studied(self) -> Study:
         names = [endpoint.name for endpoint in self.endpoints]
         if unknown := [name for name in self.report.expected_verdicts if name not in names]:
             raise ValueError(
@@ -174,8 +174,8 @@ class Study(Section):
     @model_validator(mode="after")
     def _comparators_are_recipes(self) -> Study:
         names = [comparator.name for comparator in self.comparators]
-        if len({VIT, *NO_CANDIDATES, *names}) != 1 + len(NO_CANDIDATES) + len(names):
-            raise ValueError(f"comparators' names must differ, also from vit, {', '.join(NO_CANDIDATES)}; found {names}")
+        if len({VIT, *NOT_COMPARED, *names}) != 1 + len(NOT_COMPARED) + len(names):
+            raise ValueError(f"comparators' names must differ, also from vit, {', '.join(NOT_COMPARED)}; found {names}")
         for comparator in self.comparators:
             if apart := [key for key in SPLIT if key in comparator.train]:
                 raise ValueError(

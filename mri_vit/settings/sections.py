@@ -91,7 +91,7 @@ class Controls(Section):
 
     models: tuple[Control, ...] = Field(
         default=CONTROLS,
-        description="What candidates are compared with; site only where the table has two.",
+        description="What the models are compared with; site only where the table has two.",
     )
     columns: tuple[str, ...] | None = Field(
         default=None,

@@ -26,12 +26,12 @@ import numpy as np
 import pandas as pd
 from nibabel.nifti1 import Nifti1Image
 
+from mri_vit import synthetic
 from mri_vit.data import cohort, tokens
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 
 PATIENTS, MAPS, SITES = 10_000, 50, 8
 SHAPE, MM = (22, 22, 22), 9.5  # of a scan

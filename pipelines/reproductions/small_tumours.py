@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mri_vit.synthetic.cohort import RECIPE, draw_cases, written
-from mri_vit.synthetic.phantom import Case, scan
+from mri_vit.synthetic import RECIPE, Case, draw_cases, scan, written
 
 DIAMETER_MM = (10, 22)  # how far tumours reach across
 RIM_MM = 3.0  # thickness of their rims; less than a voxel of most scans

@@ -20,12 +20,12 @@ from made.jobs import square
 from made.study import made_here
 
 from cluster import slurm
+from mri_vit import synthetic
 from mri_vit.errors import Killed
 from mri_vit.run import executors, files
 from mri_vit.run import jobs as ledger
 from mri_vit.run.jobs import Workplace
 from mri_vit.settings.sections import Executor, Slurm
-from mri_vit.synthetic import cohort
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 COMMAND = (sys.executable, "-c", "from mri_vit.cli import main; main()")
@@ -54,7 +54,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     with pytest.MonkeyPatch.context() as patch:
         made_here(patch)
-        cohort.make(folder / "scans", seed=5, patients=12)
+        synthetic.make(folder / "scans", seed=5, patients=12)
     (folder / "study.toml").write_text(STUDY)
     assert run(folder / "study.toml", "--output", folder / "local", "--prepared", folder / "local-prepared").wait() == 0
     return folder / "study.toml"

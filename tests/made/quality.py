@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from mri_vit import synthetic
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import agreement
 from mri_vit.prepare.alignment import on_grid
 from mri_vit.prepare.prepared import Log
-from mri_vit.synthetic import phantom
-from mri_vit.synthetic.cohort import draw_cases
+from mri_vit.synthetic import draw_cases
 
 PARTS = ("cerebellum", *(f"{s} {e} {v}" for s in ("left", "right") for e in ("front", "back") for v in ("upper", "lower")))
 OF_SCAN = {"filled": 1.0, "signal_to_noise": 20.0, "ghosts": 0.0, "shading": 1.3, "quantiles": [n / 12 - 1 for n in range(25)]}
@@ -37,7 +37,7 @@ def copies_of_rims(number: int, rim_signal: float, noises: tuple[float, ...]) ->
     """
     random = np.random.default_rng([11, number])
     case = replace(draw_cases(12, np.random.default_rng(11))[number], rim_signal=rim_signal)
-    scans, _ = phantom.scan(case, random)
+    scans, _ = synthetic.scan(case, random)
     brains = {channel: scans[channel].array > 0 for channel in ("t1", "t1ce")}
     made = []
     for noise in noises:

@@ -196,7 +196,7 @@ def add_comparators(folder: Path, comparators: Mapping[str, str], settings: str 
 
 
 def write_cost(folder: Path, model: str, repeat: int, fold: int, **figures: float) -> None:
-    """What a fold of a contender writes down."""
+    """What a fold of a model writes down."""
     home = folder if model == "vit" else folder / "rivals" / model
     home /= f"fold-{fold + 1}" if repeat == 0 else f"repeat-{repeat + 1}-fold-{fold + 1}"
     home.mkdir(parents=True, exist_ok=True)

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mri_vit import style
+from mri_vit import style, synthetic
 from mri_vit.data import tokens
 from mri_vit.run import executors
 from mri_vit.run.jobs import Workplace
 from mri_vit.settings.schema import Endpoint, Model, Study, Train
 from mri_vit.settings.sections import Grid
-from mri_vit.synthetic import cohort as synthetic
 
 ENDPOINTS = (
     Endpoint(name="mgmt", kind="binary"),

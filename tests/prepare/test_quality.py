@@ -13,8 +13,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.data.volume import Volume
 from mri_vit.prepare import agreement, quality, register
 from mri_vit.settings.sections import Grid, Quality
-from mri_vit.synthetic.cohort import draw_cases
-from mri_vit.synthetic.phantom import scan
+from mri_vit.synthetic import draw_cases, scan
 
 HEADS = draw_cases(2, np.random.default_rng(4))
 

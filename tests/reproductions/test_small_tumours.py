@@ -15,15 +15,14 @@ from rich.console import Console
 from scipy.ndimage import binary_dilation
 from sklearn.metrics import roc_auc_score
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.data import cohort, run_cohort
 from mri_vit.run import folder as run_folder
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
 from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Quality
-from mri_vit.synthetic import cohort as synthetic
-from mri_vit.synthetic.phantom import TISSUE, scan
+from mri_vit.synthetic import TISSUE, scan
 
 REPRODUCTIONS = Path(__file__).parents[2] / "pipelines" / "reproductions"
 CASES = small_tumours.draw_small_cases(300, 100, np.random.default_rng(11))

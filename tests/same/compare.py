@@ -57,7 +57,7 @@ def main(base: str) -> int:
 
 def make_cohorts(folder: Path) -> None:
     """Scans, `cohort.csv` and `others.csv`."""
-    from mri_vit.synthetic import cohort as synthetic
+    from mri_vit import synthetic
 
     table = synthetic.make(folder, seed=5, patients=PATIENTS)
     head, *rows = table.read_text().splitlines()

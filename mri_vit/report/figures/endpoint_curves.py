@@ -47,7 +47,7 @@ from mri_vit.report.schema.endpoints import (
 )
 from mri_vit.report.schema.parts import Band, CalibrationGroup
 from mri_vit.report.words import caveats
-from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.recipe import is_compared
 
 Curve = tuple[Float[np.ndarray, " _"], Float[np.ndarray, " _"]]  # false and true positive rates, point by point
 
@@ -136,7 +136,7 @@ def net_benefit(
         axes.axhline(0, color=INK, lw=1, label="act on none")
         axes.plot(grid, act_on_all, color=INK, lw=1, ls=DASHED, label="act on all")
         for model, stroke in drawn(models):
-            if model in bands and model == next(filter(is_candidate, models), None):
+            if model in bands and model == next(filter(is_compared, models), None):
                 axes.fill_between(
                     grid, numbers(bands[model].low), numbers(bands[model].high), color=stroke.colour, alpha=0.15, lw=0
                 )
@@ -203,7 +203,7 @@ def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
             line = (numbers(curve.days), numbers(curve.auc)) if curve else (days, values)
             axes.plot(*line, label=model, **stroke.look)
             lowest = np.nanmin([lowest, *line[1]])
-            if stroke.candidate:
+            if stroke.compared:
                 axes.plot(days, values, stroke.marker, color=stroke.colour, ms=4.5, zorder=3)
             if model in barred(models):
                 bars(axes, days, values, points, stroke)
@@ -261,5 +261,5 @@ def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:
     label = caveats.covariate_label(column, model) if column == RISK else column  # the full name of a marker is too long here
     label, end = panels.shortened(label), math.log(AXIS_FACTORS[-1])
     value, low, high = (min(end, max(-end, math.log(number))) for number in (ratio.value, ratio.low, ratio.high))
-    stroke = panels.CANDIDATES[0] if column == RISK else panels.PLAIN
+    stroke = panels.COMPARED[0] if column == RISK else panels.PLAIN
     return ForestRow(label, caveats.hazard_ratio_in_words(ratio), value, low, high, stroke, filled=not low <= 0 <= high)

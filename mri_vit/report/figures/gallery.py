@@ -30,7 +30,7 @@ from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.report.words.run_facts import visible
-from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
@@ -52,7 +52,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
         measured = type(found).model_validate(dict(found) | {"models": shown[endpoint.name]})
         if rows := _every_model(metrics, endpoint.name):
             yield (
-                file_name("contenders", endpoint.name),
+                file_name("compared_models", endpoint.name),
                 panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
             )
         if isinstance(measured, BinaryEndpoint):
@@ -99,9 +99,9 @@ def _curve(run: Run, endpoint: Endpoint, model: str, group: str, high: bool) -> 
 
 def _every_model(metrics: Metrics, name: str) -> list[ForestRow]:
     """A row per model where the other figures do not show all; models in those figures keep their colour."""
-    if len(metrics.contenders) == len(metrics.shown):
+    if len(metrics.compared_models) == len(metrics.shown):
         return []
-    models = {model: result for model, result in metrics.endpoints[name].models.items() if is_candidate(model)}
+    models = {model: result for model, result in metrics.endpoints[name].models.items() if is_compared(model)}
     rows = zip(models, _models(models), strict=True)
     return [row if model in metrics.shown else replace(row, stroke=panels.PLAIN) for model, row in rows]
 
@@ -129,9 +129,9 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
     models = measured.models
     for model, result in models.items():
         yield file_name("roc", name, model), endpoint_curves.roc(_fold_curves(run, name, model), result.roc)
-    candidates = {model: result for model, result in models.items() if is_candidate(model)}
-    if len(candidates) > 1:
-        yield file_name("roc", name), endpoint_curves.pooled_roc(candidates)
+    compared = {model: result for model, result in models.items() if is_compared(model)}
+    if len(compared) > 1:
+        yield file_name("roc", name), endpoint_curves.pooled_roc(compared)
     if models:
         # No label is known where only the shuffled control predicted the endpoint: its labels are permuted.
         prevalence = measured.positive / measured.known if measured.known else math.nan
@@ -145,7 +145,7 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
             endpoint_curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all, bands),
         )
     if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
-        shown = {model: bins for model, bins in refitted.items() if is_candidate(model)} or refitted
+        shown = {model: bins for model, bins in refitted.items() if is_compared(model)} or refitted
         yield file_name("recalibration", name), endpoint_curves.calibration(shown)
 
 

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from mri_vit.report.figures.panels import CANDIDATES, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, numbers
+from mri_vit.report.figures.panels import COMPARED, DASHED, GREY, INK, ORANGE, RC, SKY, WIDTH, Stroke, numbers
 from mri_vit.report.numbers.maps import RANDOM
 from mri_vit.report.schema.parts import Mean
 from mri_vit.report.schema.patients import Agreement, MapCurves, MapResult
@@ -27,7 +27,7 @@ from mri_vit.settings.sections import AnyMethod, MapMethod
 STROKES = dict(
     zip(
         get_args(MapMethod),  # comparators' methods are drawn in no figure
-        [replace(stroke, width=1.7) for stroke in CANDIDATES[:4]]
+        [replace(stroke, width=1.7) for stroke in COMPARED[:4]]
         + [Stroke(ORANGE, (0, (4, 2)), 1.7, "^"), Stroke(SKY, (0, (1, 1.2)), 1.9, "v")],
         strict=True,
     )

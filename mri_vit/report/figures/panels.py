@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
 from mri_vit.report.schema.parts import CalibrationGroup
-from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_candidate
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_compared
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
 SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
@@ -39,21 +39,21 @@ class Stroke:
     line: Any
     width: float
     marker: str
-    candidate: bool = False
+    compared: bool = False
 
     @property
     def look(self) -> dict[str, Any]:
         """The keywords of a line; controls lie below the other models."""
-        return {"color": self.colour, "ls": self.line, "lw": self.width, "zorder": 2.5 if self.candidate else 2.0}
+        return {"color": self.colour, "ls": self.line, "lw": self.width, "zorder": 2.5 if self.compared else 2.0}
 
 
-CANDIDATES = (
-    Stroke(BLUE, "-", 2.2, "o", candidate=True),
-    Stroke(VERMILLION, (0, (7, 1.5)), 2.2, "s", candidate=True),
-    Stroke(GREEN, (0, (5, 1.5, 1, 1.5)), 2.2, "D", candidate=True),
-    Stroke(PURPLE, (0, (2, 1)), 2.2, "P", candidate=True),
-    Stroke(INDIGO, (0, (9, 1.5, 2, 1.5)), 1.8, "<", candidate=True),
-    Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", candidate=True),
+COMPARED = (
+    Stroke(BLUE, "-", 2.2, "o", compared=True),
+    Stroke(VERMILLION, (0, (7, 1.5)), 2.2, "s", compared=True),
+    Stroke(GREEN, (0, (5, 1.5, 1, 1.5)), 2.2, "D", compared=True),
+    Stroke(PURPLE, (0, (2, 1)), 2.2, "P", compared=True),
+    Stroke(INDIGO, (0, (9, 1.5, 2, 1.5)), 1.8, "<", compared=True),
+    Stroke(OLIVE, (0, (3, 1, 1, 1, 1, 1)), 1.8, ">", compared=True),
 )
 PLAIN = Stroke(GREY, "-", 1.6, "o")  # of a model that the other figures do not show
 OF_CONTROLS = {  # thinner than the other models
@@ -110,8 +110,8 @@ OF_FIGURES = ForestScale(
 
 def strokes(models: Sequence[str]) -> dict[str, Stroke]:
     """The stroke of each model: controls have fixed ones, other models take theirs in turn."""
-    candidates = [model for model in models if is_candidate(model)]
-    return OF_CONTROLS | {model: CANDIDATES[index % len(CANDIDATES)] for index, model in enumerate(candidates)}
+    compared = [model for model in models if is_compared(model)]
+    return OF_CONTROLS | {model: COMPARED[index % len(COMPARED)] for index, model in enumerate(compared)}
 
 
 def drawn(models: Iterable[str]) -> list[tuple[str, Stroke]]:
@@ -193,8 +193,8 @@ def bars(axes: Axes, x: np.ndarray, y: np.ndarray, points: Sequence[Ends], strok
 
 def barred(models: Iterable[str]) -> list[str]:
     """The models drawn with intervals: all but controls where they are few, else the first; more bars would hide each other."""
-    candidates = [model for model in models if is_candidate(model)]
-    return candidates if len(candidates) <= MOST_BARRED else candidates[:1]
+    compared = [model for model in models if is_compared(model)]
+    return compared if len(compared) <= MOST_BARRED else compared[:1]
 
 
 def legend_below(figure: Figure, columns: int) -> None:
@@ -210,9 +210,9 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
     """
     with panel(height=SQUARE) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
-        few = sum(map(is_candidate, models)) <= MOST_BARRED
+        few = sum(map(is_compared, models)) <= MOST_BARRED
         for model, stroke in drawn(models):
-            if not (few or stroke.candidate):
+            if not (few or stroke.compared):
                 continue
             groups = models[model]
             x, y = numbers([group.predicted for group in groups]), numbers([group.observed for group in groups])

@@ -29,7 +29,7 @@ from mri_vit.report.schema.endpoints import FollowUp
 from mri_vit.report.schema.measured import TABLE_DAYS, EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
-from mri_vit.settings.recipe import is_candidate
+from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
 MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
@@ -269,7 +269,7 @@ def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) ->
 def subgroup_figures(
     kind: EndpointKind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
 ) -> tuple[SubgroupFigures, ...]:
-    """AUC or Harrell's C for each column of the cohort table, level and candidate; a missing column, or one level, gives none."""
+    """AUC or Harrell's C by column of the cohort table, level and compared model; none for a missing column or one level."""
     of_kind = _auc if kind == "binary" else _harrell_c
     return tuple(SubgroupFigures(*group, len(here), *of_kind(here, seed)) for group, here in _subgroups(cohort, columns, tables))
 
@@ -278,7 +278,7 @@ def _subgroups(
     cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame]
 ) -> Iterator[tuple[tuple[str, str, str], pd.DataFrame]]:
     """Column, level and model with the patients, at least one."""
-    people = {model: averaged(rows) for model, rows in tables.items() if is_candidate(model)}
+    people = {model: averaged(rows) for model, rows in tables.items() if is_compared(model)}
     for column in columns:
         if column not in cohort:
             continue

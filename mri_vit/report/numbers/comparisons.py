@@ -1,4 +1,4 @@
-"""Two models on the same patients: candidates against controls, comparators against the study's own model, and every pair.
+"""Two models on the same patients: the compared models against controls and against the study's own, and every pair.
 
 For the pairs each model is measured once on the patients that it shares with
 others, and once on each resample of these, so that 1300 pairs of 52 models cost little more than 52 models.
@@ -46,7 +46,7 @@ class UnadjustedComparison:
 
 @dataclass(frozen=True)
 class UnadjustedBest:
-    """A candidate against the strongest control (`BestControl`), not yet adjusted for other candidates."""
+    """A compared model against the strongest control (`BestControl`), not yet adjusted for other models."""
 
     strongest: str
     least: str
@@ -93,7 +93,7 @@ def shared(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
 
 
 def best_control(tests: Mapping[str, UnadjustedComparison], models: Mapping[str, Measurement]) -> UnadjustedBest | None:
-    """The strongest control that a candidate was compared with, and the p that it beats them all; None without one.
+    """The strongest control that a compared model was compared with, and the p that it beats them all; None without one.
 
     To be better than the best of them is to be better than each, so the largest p is the p of that claim and needs no
     correction for their number (the intersection-union test: Berger 1982, doi:10.1080/00401706.1982.10487790). A difference

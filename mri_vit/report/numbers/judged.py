@@ -19,7 +19,7 @@ from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
 from mri_vit.report.schema.measured import MUCH_APART, Apart
 from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
-from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of rows
@@ -29,8 +29,8 @@ THRESHOLDS = np.arange(1, 100) / 100  # whole per cents: each is a choice of har
 
 def in_order(models: list[str]) -> list[str]:
     """The study's own model, its comparators by name, then the controls."""
-    return sorted(set(models) - set(NO_CANDIDATES), key=lambda name: (name != OWN, name)) + [
-        name for name in NO_CANDIDATES if name in models
+    return sorted(set(models) - set(NOT_COMPARED), key=lambda name: (name != OWN, name)) + [
+        name for name in NOT_COMPARED if name in models
     ]
 
 

@@ -22,12 +22,12 @@ from mri_vit.report.numbers.comparisons import UnadjustedBest, UnadjustedCompari
 from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFigures, BinaryNumbers, Numbers, SurvivalNumbers
-from mri_vit.report.schema.measured import ALPHA, ContenderFigures, Measurement
+from mri_vit.report.schema.measured import ALPHA, Measurement, ModelCosts
 from mri_vit.report.schema.parts import OWN, BestControl, ChanceTest, Comparison, Nothing
-from mri_vit.settings.recipe import NO_CANDIDATES, SITE, is_bar, is_candidate
+from mri_vit.settings.recipe import NOT_COMPARED, SITE, is_bar, is_compared
 from mri_vit.settings.schema import Endpoint
 
-BARS = tuple(name for name in NO_CANDIDATES if is_bar(name))  # the controls that a candidate must beat
+BARS = tuple(name for name in NOT_COMPARED if is_bar(name))  # the controls that a compared model must beat
 SITE_COLUMN = "site"  # of the cohort table
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
@@ -40,7 +40,7 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Compared:
-    """One candidate's paired tests; those of any other model are empty."""
+    """A compared model's paired tests; those of any other model are empty."""
 
     controls: Mapping[str, UnadjustedComparison] = field(default_factory=dict)
     best: UnadjustedBest | None = None
@@ -79,14 +79,14 @@ def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
 
 def family(model: str) -> str:
     """Which results are adjusted together with a model's; each permuted model and the upper reference is a family of its own."""
-    return "candidate" if is_candidate(model) else "control" if is_bar(model) else model
+    return "compared" if is_compared(model) else "control" if is_bar(model) else model
 
 
 def compare(run: Run, endpoint: Endpoint, tables: Tables, measured: Mapping[str, Measurement]) -> dict[str, Compared]:
-    """Candidates against every control, and comparators against the study's own model."""
+    """The compared models against every control, and comparators against the study's own model."""
     compared = dict.fromkeys(tables, Compared())
     for model, rows in tables.items():
-        if is_candidate(model):
+        if is_compared(model):
             inflated = chance.inflation(rows, run.design)
             tests = {name: comparisons.versus(endpoint, rows, tables[name], inflated) for name in BARS if name in tables}
             controls = {name: test for name, test in tests.items() if test}
@@ -100,8 +100,8 @@ def adjusted(
 ) -> dict[str, dict[str, Numbers]]:
     """By endpoint and model, the figures with all tests after Holm's correction.
 
-    Families: the p against chance of every endpoint and candidate; those of the controls, so that one more control takes no
-    candidate's finding away; those of each model on permuted labels, and of the upper reference; the candidates' p against the
+    Families: the p against chance of every endpoint and compared model; those of the controls, so that one more control takes no
+    finding away; those of each model on permuted labels, and of the upper reference; the compared models' p against the
     best control; the comparisons with each control; those of comparators with the own model. A p below chance is corrected like
     one above.
     """
@@ -171,13 +171,13 @@ def trainings(histories: pd.DataFrame, model: str) -> Trainings:
 
 
 def ranked(run: Run, results: Results) -> list[str]:
-    """The candidates: the study's own model first, then by the mean of their AUC and C over the endpoints, the best first."""
-    models = [model for model in in_order(run.predictions.model.unique().tolist()) if is_candidate(model)]
+    """The compared models: the study's own first, then by the mean of their AUC and C over the endpoints, the best first."""
+    models = [model for model in in_order(run.predictions.model.unique().tolist()) if is_compared(model)]
     return sorted(models, key=lambda model: (model != OWN, -np.nan_to_num(mean_score(results, model), nan=-math.inf)))
 
 
 def shown(order: list[str]) -> list[str]:
-    """The candidates whose curves are drawn and who have a column in wide tables: all where they are few, else the first."""
+    """The compared models whose curves are drawn and who have a column in wide tables: all where they are few, else the first."""
     return order[:MOST_SHOWN]
 
 
@@ -188,15 +188,15 @@ def mean_score(results: Results, model: str) -> float:
     return float(np.mean(known)) if known else math.nan
 
 
-def contender_figures(run: Run, results: Results, order: list[str]) -> tuple[ContenderFigures, ...]:
-    """What each candidate costs and reaches.
+def model_costs(run: Run, results: Results, order: list[str]) -> tuple[ModelCosts, ...]:
+    """What each compared model costs and reaches.
 
     Of a fold's costs the median over folds: parameters, billions of floating-point operations and seconds for a patient's
     prediction. Training seconds are the sum over all folds and repeats. Undefined where any fold has not written it down.
     """
     recipe = run.recipes.get
     return tuple(
-        ContenderFigures(
+        ModelCosts(
             model=model,
             pretrain=study.pretrain if (study := recipe(model)) and study.pretrain.method != "none" else Nothing(),
             **vars(costs(run, model)),

@@ -25,7 +25,7 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
     """
     rows: dict[str, Iterable[Cells]] = {
         "results": _results(metrics),
-        "contenders": map(_row, metrics.contenders),
+        "compared_models": map(_row, metrics.compared_models),
         "folds": ({**head, **_cells(fold)} for head, _, result in _of_models(metrics) for fold in result.folds),
         "roc": _curves(metrics, "roc"),
         "precision_recall": _curves(metrics, "precision_recall"),

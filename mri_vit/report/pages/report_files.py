@@ -37,7 +37,7 @@ from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import plain, say
 from mri_vit.settings import recipe
-from mri_vit.settings.recipe import NO_CANDIDATES
+from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.sections import AnyMethod
 
 MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
@@ -50,8 +50,8 @@ OWN_FILE = re.compile(
 )
 TEXTS = ("methods.md", "tripod_ai.md", "claim.md", "stard_ai.md")
 RESULT_COLUMNS = ("endpoint", "model", "n", "result [95 % interval]", "judged")
-PLANTED_COLUMNS = ("endpoint", "simulated", "verdict", "as expected")
-OF_PLANTED = {"better": "an effect", "chance": "no effect"}
+EXPECTED_COLUMNS = ("endpoint", "simulated", "verdict", "as expected")
+OF_EXPECTED = {"better": "an effect", "chance": "no effect"}
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,
     )
-    environment.tests.update(control=NO_CANDIDATES.__contains__, known=notation.is_defined)
+    environment.tests.update(control=NOT_COMPARED.__contains__, known=notation.is_defined)
     environment.globals.update(
         absence=run_facts.absence,
         own=OWN,
@@ -216,8 +216,8 @@ def print_results(written: Written, console: Console) -> None:
     _print_table(console, "Results", RESULT_COLUMNS, [astuple(row) for row in result_rows(written.metrics)])
     for sentence in verdict_lines(written.metrics):
         console.print(plain(f"- {sentence}"))
-    if planted := planted_rows(written.metrics):
-        _print_table(console, "Simulated effects and verdicts", PLANTED_COLUMNS, planted)
+    if expected := expected_verdict_rows(written.metrics):
+        _print_table(console, "Simulated effects and verdicts", EXPECTED_COLUMNS, expected)
     if len(written.metrics.patients) > MOST_PAGES and not any(name.startswith("patients/") for name in written.metrics.files):
         say(console, f"no pages for {len(written.metrics.patients):,} patients; `mri-vit report … --patient-pages` writes them")
     say(console, f"report: {written.page}")
@@ -261,11 +261,11 @@ def _result_row(name: str, model: str, result: BinaryResult | SurvivalResult) ->
     return ResultRow(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 
 
-def planted_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
+def expected_verdict_rows(metrics: Metrics) -> list[tuple[str, str, str, str]]:
     """A row per endpoint of the synthetic cohort: the simulated effect, the verdict on the own model, and whether they agree."""
     return [
-        (name, OF_PLANTED[one.planted], notation.KINDS[one.found], "yes" if one.as_expected else "NO")
-        for name, one in metrics.planted.items()
+        (name, OF_EXPECTED[one.expected], notation.KINDS[one.found], "yes" if one.as_expected else "NO")
+        for name, one in metrics.expected_verdicts.items()
     ]
 
 
@@ -283,8 +283,8 @@ def verdict_lines(metrics: Metrics) -> list[str]:
         for model in run_facts.chief(metrics):
             if model in endpoint.models:
                 sentences.append(f"{notation.title(name)}, {model}: {endpoint.models[model].verdict}")
-        if endpoint.rivals:
-            sentences.append(f"{notation.title(name)}, comparators: {endpoint.rivals.sentence}")
+        if endpoint.comparators:
+            sentences.append(f"{notation.title(name)}, comparators: {endpoint.comparators.sentence}")
     to_do = map_sentences.to_make_again(metrics)
     scored = _map_verdicts(metrics.map_scores) if metrics.map_scores else []
     return [*sentences, *scored, *([to_do] if to_do else [])]

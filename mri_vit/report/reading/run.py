@@ -60,7 +60,7 @@ class Run:
     inside_survival: pd.DataFrame = field(default_factory=lambda: run_files.empty(predictions.SURVIVAL_COLUMNS))
     covariates: run_files.Covariates = field(default_factory=pd.DataFrame)  # that a risk is held against, by visit id
     notes: Mapping[str, str] = field(default_factory=dict)  # what was not done, and why (e.g. a control without columns)
-    costs: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.COST_COLUMNS))  # of each contender's folds
+    costs: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.COST_COLUMNS))  # of each model's folds
     histories: pd.DataFrame = field(default_factory=lambda: run_files.empty(run_files.HISTORY_COLUMNS))  # of their evaluations
     maps: tuple[Map, ...] = ()  # these and the scores by visit, in the order of the cohort table
     scores: tuple[Mapping[str, Any], ...] = ()  # how far each scored patient's maps can be believed

@@ -173,7 +173,7 @@ class BinaryResult(Sentences, BinaryNumbers):
 
 
 class BinarySubgroup(Positives, Subgroup):
-    """One candidate's AUC in one part of the cohort."""
+    """A compared model's AUC in one part of the cohort."""
 
 
 class BinaryEndpoint(Positives, EndpointPart):
@@ -422,7 +422,7 @@ class AddedValue(Part):
 
 
 class SurvivalSubgroup(Deaths, Subgroup):
-    """One candidate's C in one part of the cohort."""
+    """A compared model's C in one part of the cohort."""
 
 
 class SurvivalEndpoint(Deaths, EndpointPart):

@@ -73,7 +73,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class SubgroupFigures:
-    """One candidate's AUC or C in one part of the cohort."""
+    """A compared model's AUC or C in one part of the cohort."""
 
     column: str
     level: str
@@ -155,8 +155,8 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class ContenderFigures:
-    """What a candidate costs and reaches."""
+class ModelCosts:
+    """What a compared model costs and reaches."""
 
     model: str
     pretrain: Pretrain | Nothing  # nothing where there was no pretraining

@@ -49,16 +49,16 @@ class Cohort(Part):
     known: dict[str, int] = Field(description="patients of the cohort table with a known label, by endpoint")
 
 
-class Planted(Part):
-    """An endpoint of a made-up cohort: what was planted, and what the study's own model was judged to have found."""
+class ExpectedVerdict(Part):
+    """An endpoint of a simulated cohort: the verdict to expect, and that on the study's own model."""
 
-    planted: Literal["better", "chance"] = Field(description="the verdict to expect: better than chance, or chance")
+    expected: Literal["better", "chance"] = Field(description="the verdict to expect: better than chance, or chance")
     found: Literal["better", "chance", "worse", "undefined"] = Field(description="the verdict")
     as_expected: bool
 
 
-class Contender(Part):
-    """A candidate: the study's own model or a comparator, what it is and what it costs."""
+class ComparedModel(Part):
+    """One of the compared models: the study's own model or a comparator, what it is and what it costs."""
 
     model: str
     architecture: str = Field(description="in words; empty where it is not known")
@@ -146,7 +146,7 @@ class Tick(Part):
 class Card(Part):
     """The verdict on an endpoint in a few words; figures and p stand in `endpoints`."""
 
-    model: str = Field(description="whose result it is: the study's own model, or the first of the candidates")
+    model: str = Field(description="whose result it is: the study's own model, or the first comparator")
     verdict: str = Field(description="the verdict in at most six words")
     beats_controls: Tick = Field(description="does it beat every control?")
     holds_in_sites: Tick = Field(description="is it there in every site?")
@@ -170,20 +170,20 @@ class Metrics(Part):
     repeats: int = Field(description="repeats of the cross-validation, each with folds of its own")
     leave_out: str | None = Field(description="column whose values are the folds; null for random folds")
     folds_sha256: str | None = Field(description="hash of folds.json; null where the run has none")
-    models: tuple[str, ...] = Field(description="candidates, the study's own first and then the best first, and controls")
-    contenders: tuple[Contender, ...] = Field(description="the candidates in the same order")
-    shown: tuple[str, ...] = Field(description="candidates whose curves are drawn")
+    models: tuple[str, ...] = Field(description="the study's own model, its comparators, the best first, and controls")
+    compared_models: tuple[ComparedModel, ...] = Field(description="the study's own model and its comparators, in the same order")
+    shown: tuple[str, ...] = Field(description="compared models whose curves are drawn")
     transductive: str | None = Field(description="how pretraining saw scans of patients judged here, in words; else null")
     rules: tuple[str, ...] = Field(description="the rules of the verdicts, in words")
     endpoints: dict[str, Endpoint]
-    cards: dict[str, Card] = Field(description="by endpoint that a candidate was judged on: the report's first screen")
+    cards: dict[str, Card] = Field(description="by endpoint that a compared model was judged on: the report's first screen")
     patients: tuple[Patient, ...] = Field(
         description="who was predicted, with the scores of the model of each endpoint's card, in the order of the cohort table"
     )
     failures: dict[str, Failures] = Field(
         description="the worst of `patients`, by endpoint; an endpoint without a ranked patient has none"
     )
-    planted: dict[str, Planted] = Field(description="by endpoint, of a made-up cohort; empty of any other")
+    expected_verdicts: dict[str, ExpectedVerdict] = Field(description="by endpoint, of a simulated cohort; empty of any other")
     site_probe: SiteProbe | None = Field(description="null without a probe of two sites")
     internal: dict[str, dict[str, InternalEstimate]] | None = Field(
         description="by endpoint and model, of the evaluated run; null where none is evaluated"

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, P
 
 from mri_vit.settings.recipe import VIT
 
-OWN = VIT  # the study's own model; the other candidates are its comparators
+OWN = VIT  # the study's own model; the other compared models are its comparators
 
 
 class Part(BaseModel):
@@ -155,12 +155,12 @@ class Comparison(Part):
 
 
 class BestControl(Part):
-    """A candidate against the strongest control, and whether it beats them all."""
+    """A compared model against the strongest control, and whether it beats them all."""
 
     strongest: str = Field(description="the control with the highest AUC or C")
-    least: str = Field(description="the control against which the candidate does least well by the paired test")
+    least: str = Field(description="the control against which the compared model does least well by the paired test")
     p: Number = Field(description="two-sided p against `least`, not adjusted: the largest of all controls'")
-    p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over endpoints and candidates")
+    p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over endpoints and compared models")
     beaten: bool = Field(description="whether every control is beaten")
 
 
@@ -308,10 +308,10 @@ class Tests(Part):
 
     chance_test: ChanceTest
     versus_controls: dict[str, Comparison] = Field(
-        description="comparisons of a candidate with each control on the same patients"
+        description="comparisons of a compared model with each control on the same patients"
     )
     versus_best: BestControl | None = Field(
-        description="whether a candidate beats every control; null for controls, and where none was run"
+        description="whether a compared model beats every control; null for controls, and where none was run"
     )
     versus_own: Comparison | None = Field(description="comparison of a comparator with the study's own model; else null")
 
@@ -338,7 +338,7 @@ class Fold(Part):
 
 
 class Subgroup(Part):
-    """One candidate's AUC or C in one part of the cohort."""
+    """A compared model's AUC or C in one part of the cohort."""
 
     column: str = Field(description="column of the cohort table")
     level: str = Field(description="of that column")
@@ -356,6 +356,6 @@ class EndpointPart(Part):
 
     known: int = Field(description="patients with a known label and a prediction")
     published: tuple[Published, ...]
-    rivals: Comparators | None = Field(description="the comparators against the study's own model; null without any")
+    comparators: Comparators | None = Field(description="the comparators against the study's own model; null without any")
     pairs: tuple[Pair, ...] = Field(description="all models but the shuffled control, each two of them")
     thresholds: tuple[Number, ...] = Field(description="probabilities of the label, or to die, at which net benefit is given")

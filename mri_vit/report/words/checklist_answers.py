@@ -16,7 +16,7 @@ from mri_vit.report.words.methods_section import measure_sentences, without_cita
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import partition_sentences
 from mri_vit.report.words.run_facts import Facts, table1_lines
-from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_candidate, title
+from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_compared, title
 
 Answer = Callable[[Metrics], str]
 UNCERTAINTY = (  # of `methods_section.MEASURE_SENTENCES`, those with an interval or a test
@@ -366,7 +366,7 @@ def between_clusters(metrics: Metrics) -> str:
         f"{escape(name)}, {escape(model)}: {number(sites.least)} to {number(sites.most)} in {sites.sites} sites"
         + (f" (I² {number(100 * sites.i_squared, 0)} %)" if is_defined(sites.i_squared) else "")
         for name, model, result in run_facts.results(metrics)
-        if is_candidate(model) and (sites := result.within_sites)
+        if is_compared(model) and (sites := result.within_sites)
     ]
     return f"{'; '.join(ranges)}." if ranges else ""
 

@@ -209,7 +209,7 @@ def _line(name: str) -> Measure[BinaryResult]:
 
 
 TEST = "Against chance, one-sided, not adjusted"
-ADJUSTED = "Against chance, one-sided, Holm over endpoints and candidates, or controls"
+ADJUSTED = "Against chance, one-sided, Holm over endpoints and compared models, or controls"
 RETRAINED = "Expected range of another training"
 SITES = "Within sites"
 

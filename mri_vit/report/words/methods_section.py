@@ -98,7 +98,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
-    "p_adjusted": "Adjusted p are by Holm's method [@holm], over the endpoints and candidates, or the endpoints and controls.",
+    "p_adjusted": "Adjusted p are by Holm's method [@holm], over endpoints and compared models, or endpoints and controls.",
     "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
     f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",

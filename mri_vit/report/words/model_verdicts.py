@@ -67,7 +67,7 @@ def against_chance(result: Numbers, verdict: Verdict) -> str:
 
 
 def against_controls(result: Numbers, verdict: Verdict, notes: Mapping[str, str]) -> str:
-    """What follows "better than chance" for a candidate: the strongest control, and whether it and all others are beaten.
+    """What follows "better than chance" for a compared model: the strongest control, and whether it and all others are beaten.
 
     A control that is itself at or below chance is said to be: to beat it then says no more than to beat chance.
     """
@@ -152,16 +152,16 @@ def verdict_rules() -> list[str]:
         "of the given scores.",
         "A model that is better than chance is compared with every control by a paired test of the judged value (DeLong's within "
         "folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls when the largest "
-        f"two-sided p is at most {ALPHA} after Holm's correction over endpoints and candidates. The verdict names the "
+        f"two-sided p is at most {ALPHA} after Holm's correction over endpoints and compared models. The verdict names the "
         "strongest control and says when that control is itself no better than chance: beating it then means little more than "
         f"beating chance. With several repeats the corrected resampled t-test (Nadeau and Bengio) must also have a one-sided "
         f"p of at most {ALPHA}.",
         f"A comparator is better or worse than the study's own model ({OWN}) when the adjusted two-sided p of the same paired "
         f"test between the two models is at most {ALPHA} and, with several repeats, the corrected resampled t-test agrees. "
         "Otherwise no difference is shown, which does not mean that the two are equal.",
-        "Every p in a verdict is corrected by Holm's method: against chance over all endpoints and candidates, for the controls "
-        "over endpoints and controls, for permuted labels over their endpoints; against the controls over all endpoints and "
-        "candidates; and against the study's own model over all endpoints and comparators.",
+        "Every p in a verdict is corrected by Holm's method: against chance over all endpoints and compared models, for the "
+        "controls over endpoints and controls, for permuted labels over their endpoints; against the controls over all endpoints "
+        "and compared models; and against the study's own model over all endpoints and comparators.",
         "Where the table names sites, the site may confound a result that is better than chance over all patients but not within "
         f"sites (one-sided p over {ALPHA}, not adjusted).",
         "Labels may leak if the model predicts permuted labels: for one endpoint of E the one-sided p is at most √(0.01/E), and "

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mri_vit.report.schema.measured import ContenderFigures
-from mri_vit.report.schema.metrics import Contender, Metrics, Settings
+from mri_vit.report.schema.measured import ModelCosts
+from mri_vit.report.schema.metrics import ComparedModel, Metrics, Settings
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, setting
 from mri_vit.report.words.run_facts import Facts, trained
@@ -101,11 +101,11 @@ def changes_in_words(study: Study, comparator: Comparator) -> str:
     return ", ".join(f"{key} {setting(pair['value'])} (not {setting(pair['own'])})" for key, pair in named)
 
 
-def contender(figures: ContenderFigures, study: Study, recipes: Mapping[str, Study]) -> Contender:
-    """A candidate with what it is in words; what is not known stays empty. `recipes` are `Run.recipes`."""
+def compared_model(figures: ModelCosts, study: Study, recipes: Mapping[str, Study]) -> ComparedModel:
+    """A compared model with what it is in words; what is not known stays empty. `recipes` are `Run.recipes`."""
     model, recipe = figures.model, recipes.get(figures.model)
     comparator = next((one for one in study.comparators if one.name == model), None)
-    return Contender(
+    return ComparedModel(
         **vars(figures),
         architecture=architecture_in_words(recipe) if recipe else FUSION if study.fused and model == FUSED else "",
         source=architecture_source(recipe.model.architecture) if recipe else "",
@@ -218,15 +218,15 @@ def initial_weights(settings: Settings) -> str:
 
 def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     """Who was pretrained, how and on whom, or started from a file; and who was then judged on patients whose scans were seen."""
-    started = [contender for contender in metrics.contenders if contender.beginning] if trained(metrics) else []
-    sentences = [f"{escape(contender.model)} was {escape(contender.beginning)}." for contender in started]
-    methods = [_pretraining_method(contender.pretrain) for contender in started if isinstance(contender.pretrain, Pretrain)]
+    started = [entry for entry in metrics.compared_models if entry.beginning] if trained(metrics) else []
+    sentences = [f"{escape(entry.model)} was {escape(entry.beginning)}." for entry in started]
+    methods = [_pretraining_method(entry.pretrain) for entry in started if isinstance(entry.pretrain, Pretrain)]
     sentences += dict.fromkeys(methods)  # once for all who share it
-    if any("from the weights of" in contender.beginning for contender in started):
+    if any("from the weights of" in entry.beginning for entry in started):
         sentences.append(
             facts.gap("weights", "on which data those weights were trained, and whether they include any of these patients")
         )
-    if any(contender.beginning.startswith("pretrained") for contender in started):
+    if any(entry.beginning.startswith("pretrained") for entry in started):
         sentences.append("Pretraining sees scans and no label.")
     if metrics.transductive:
         sentences.append(
@@ -246,16 +246,16 @@ def _pretraining_method(settings: Pretrain) -> str:
     return f"{PRETRAINING_METHODS[settings.method].format(**words)} {used}"
 
 
-def flat_trainings(contender: Contender) -> str:
+def flat_trainings(entry: ComparedModel) -> str:
     """Of how many trainings the tuning loss fell no more at the end; "" where that is not known."""
-    if contender.trainings is None:
+    if entry.trainings is None:
         return ""
-    return f"tuning loss flat at the end of {contender.flat} of {counted(contender.trainings, 'training')}"
+    return f"tuning loss flat at the end of {entry.flat} of {counted(entry.trainings, 'training')}"
 
 
 def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     """The networks that the study's own model is compared with, each with what differs from its recipe."""
-    others = metrics.contenders[1:] if trained(metrics) else ()
+    others = metrics.compared_models[1:] if trained(metrics) else ()
     if not others:
         return []
     sentences = [
@@ -266,5 +266,5 @@ def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         source = f" ({comparator.source})" if comparator.source else ""
         words = [comparator.architecture + source, comparator.differs, comparator.beginning, flat_trainings(comparator)]
         sentences.append(f"{escape(comparator.model)}: {escape('; '.join(word for word in words if word))}.")
-    own = flat_trainings(metrics.contenders[0])
-    return [*sentences, f"{escape(metrics.contenders[0].model)}: {own}."] if own else sentences
+    own = flat_trainings(metrics.compared_models[0])
+    return [*sentences, f"{escape(metrics.compared_models[0].model)}: {own}."] if own else sentences

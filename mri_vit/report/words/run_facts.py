@@ -15,7 +15,7 @@ from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
-from mri_vit.settings.recipe import NO_CANDIDATES, is_candidate
+from mri_vit.settings.recipe import NOT_COMPARED, is_compared
 
 COMPARED_SPLITS = ("fold", "left out", "development")  # splits whose difference counts; of the excluded little is known
 HEADS = {"all": "All", "excluded": "Not predicted", "development": "Development cohort"}
@@ -76,7 +76,7 @@ def results(metrics: Metrics) -> Iterator[tuple[str, str, Result]]:
 def controls(metrics: Metrics) -> list[str]:
     """The controls of the run, or of the evaluated run, that have results."""
     ran = {model for _, model, _ in results(metrics)} if settings(metrics) else set()
-    return [name for name in NO_CANDIDATES if name in ran]
+    return [name for name in NOT_COMPARED if name in ran]
 
 
 def kinds(metrics: Metrics) -> set[str]:
@@ -98,8 +98,8 @@ def could_show(result: Result) -> str:
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
-    """Of these models, the candidates that are shown (see `numbers.results`) and the controls."""
-    return {model: result for model, result in models.items() if model in metrics.shown or not is_candidate(model)}
+    """Of these models, the compared that are shown (see `numbers.results`) and the controls."""
+    return {model: result for model, result in models.items() if model in metrics.shown or not is_compared(model)}
 
 
 def chief(metrics: Metrics) -> tuple[str, ...]:
@@ -226,7 +226,7 @@ class PatientLine:
 
 
 def patient_lines(metrics: Metrics, person: Patient) -> list[PatientLine]:
-    """A line per endpoint that a candidate was judged on, in the report's order."""
+    """A line per endpoint that a compared model was judged on, in the report's order."""
     return [
         PatientLine(
             endpoint=name,

@@ -19,7 +19,7 @@ import pandas as pd
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
@@ -36,7 +36,6 @@ from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 from mri_vit.train.supervised import schedule
 from reproductions.ablation import variants_page
 from reproductions.ablation.variants_page import Cost, measure, training_flops

@@ -20,7 +20,7 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc
 from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import Encode, Network, flops
-from mri_vit.report.figures.panels import CANDIDATES, DASHED, OF_FIGURES, PLAIN, ForestRow, ForestScale, Stroke, forest
+from mri_vit.report.figures.panels import COMPARED, DASHED, OF_FIGURES, PLAIN, ForestRow, ForestScale, Stroke, forest
 from mri_vit.report.verdicts import ALPHA
 from mri_vit.report.words import notation
 from mri_vit.settings.recipe import VIT, Comparator
@@ -147,7 +147,7 @@ def compared(title: str, name: str, kinds: Mapping[str, Kind], lines: Sequence[L
 
 
 def _row(line: Line, labels: Mapping[str, str]) -> ForestRow:
-    stroke = CANDIDATES[0] if line.model == VIT else PLAIN
+    stroke = COMPARED[0] if line.model == VIT else PLAIN
     differs = not line.low <= 0.5 <= line.high
     return ForestRow(labels[line.model], _between(line), line.mean, line.low, line.high, stroke, differs)
 
@@ -228,8 +228,8 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
                 SMALL,
                 "Variants of the ViT",
             )
-            _points(axes, [x[model] for model in sizes], [here[model] for model in sizes], CANDIDATES[0], "ViT, by size")
-            for model, stroke in zip(others, CANDIDATES[1:], strict=False):
+            _points(axes, [x[model] for model in sizes], [here[model] for model in sizes], COMPARED[0], "ViT, by size")
+            for model, stroke in zip(others, COMPARED[1:], strict=False):
                 _points(axes, [x[model]], [here[model]], stroke, labels[model])
             axes.axhline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
             axes.set(xscale="log", ylabel="AUC", ylim=(min(0.4, min(line.low for line in here.values())) - 0.02, 1.03))
@@ -245,7 +245,7 @@ def figure(study: Study, lines: Sequence[Line], of: Mapping[str, Cost], labels: 
 def _points(axes: Axes, x: Sequence[float], lines: Sequence[Line], stroke: Stroke, label: str) -> None:
     """Some models with their intervals."""
     reach = [[line.mean - line.low for line in lines], [line.high - line.mean for line in lines]]
-    look: dict[str, Any] = {"color": stroke.colour, "ls": stroke.line, "zorder": 2.5 if stroke.candidate else 2.0}
+    look: dict[str, Any] = {"color": stroke.colour, "ls": stroke.line, "zorder": 2.5 if stroke.compared else 2.0}
     axes.errorbar(x, [line.mean for line in lines], reach, marker=stroke.marker, ms=5, elinewidth=1, label=label, **look)
 
 

@@ -37,7 +37,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.data.volume import Volume, canonical, read
 from mri_vit.prepare import bias, brain
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic.phantom import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
+from mri_vit.synthetic import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
 
 PICTURE = Path(__file__).with_name("bias.png")
 SPACING_MM = 2.0

@@ -17,7 +17,7 @@ import pandas as pd
 from cyclopts import Parameter
 from rich.console import Console
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.cli.arguments import Seed, Several
 from mri_vit.crossval import folds
 from mri_vit.data import run_cohort
@@ -29,7 +29,6 @@ from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.synthetic import cohort as synthetic
 from reproductions import small_tumours
 from reproductions.features import encoders, probe_page
 from reproductions.features.probe_results import measure, of_brightest

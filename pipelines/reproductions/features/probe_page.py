@@ -16,7 +16,7 @@ from mri_vit import style
 from mri_vit.features.extraction import Features
 from mri_vit.features.fitting import CLS, FIRST, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.report.figures.panels import CANDIDATES, DASHED, panel
+from mri_vit.report.figures.panels import COMPARED, DASHED, panel
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words import networks, notation
@@ -264,7 +264,7 @@ def few_shot(curves: Mapping[str, Sequence[Line]], shares: Sequence[float]) -> F
     with panel(height=3.9) as (figure, axes):
         axes.axhline(0.5, color=INK, lw=1, ls=DASHED, zorder=0)
         for index, (name, share) in enumerate(pairs):
-            stroke = CANDIDATES[list(curves).index(name) % len(CANDIDATES)]
+            stroke = COMPARED[list(curves).index(name) % len(COMPARED)]
             lines = sorted((line for line in curves[name] if abs(line.share - share) < SAME), key=lambda line: line.scans)
             x = np.array([counts.index(line.scans) for line in lines]) + APART * (index - (len(pairs) - 1) / 2)
             y, low, high = (np.array([getattr(line, key) for line in lines]) for key in ("auc", "low", "high"))

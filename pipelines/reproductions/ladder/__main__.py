@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.cli.arguments import Seeds
 from mri_vit.crossval import comparators, folds, work_units
 from mri_vit.crossval.comparators import control_folder
@@ -38,7 +38,6 @@ from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 from reproductions import over_sizes
 from reproductions.ladder import ladder_page, perceptron
 from reproductions.ladder.first_order import BINS, NUMBERS, first_order_table

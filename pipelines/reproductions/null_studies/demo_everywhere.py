@@ -92,10 +92,9 @@ def make(run: Run, home: Path) -> None:
     import torch
     from rich.console import Console
 
-    from mri_vit import study
+    from mri_vit import study, synthetic
     from mri_vit.run import folder as run_folder
     from mri_vit.settings import file as study_file
-    from mri_vit.synthetic import cohort as synthetic
 
     torch.set_num_threads(run.threads)
     settings, console = study_file.load(HOME / "configs" / "demo.toml", changes(run, home)), Console()

@@ -22,13 +22,13 @@ from rich.console import Console
 from scipy import ndimage
 
 from mri_vit import study as stages
+from mri_vit import synthetic
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.finished import reference, trained_run
 from mri_vit.prepare import patient
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 
 SEED, LIKE, CHANGED = 4242, 120, 10  # of the new cohort; patients like the run's, and patients whose scans are changed
 ALIKE = "like-the-runs"

@@ -30,8 +30,7 @@ from mri_vit.prepare.prepared import load_record
 from mri_vit.qc import check
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid, Quality
-from mri_vit.synthetic.cohort import draw_cases
-from mri_vit.synthetic.phantom import scan
+from mri_vit.synthetic import draw_cases, scan
 
 SEED = 7
 GRID = Grid(edge=56, spacing_mm=4.0, patch=4)  # the demo's: synthetic scans have voxels of 3 to 5 mm

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.cli.arguments import Count, Seed
 from mri_vit.crossval import folds
 from mri_vit.data import run_cohort
@@ -26,7 +26,6 @@ from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
-from mri_vit.synthetic import cohort as synthetic
 from reproductions.pretraining_size import encoders, pretraining_page
 from reproductions.pretraining_size.size_effects import measure
 

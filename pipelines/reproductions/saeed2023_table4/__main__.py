@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.crossval import work_units
 from mri_vit.report.reading.run import read_run
 from mri_vit.run import files, screen
@@ -18,7 +18,6 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.synthetic import cohort as synthetic
 from reproductions.saeed2023_table4 import table_page
 from reproductions.saeed2023_table4.table_rows import measure, with_comparators
 

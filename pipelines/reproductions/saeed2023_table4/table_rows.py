@@ -18,7 +18,7 @@ from mri_vit.errors import UsageError
 from mri_vit.metrics import comparison, discrimination
 from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.settings.recipe import CHANNELS, NO_CANDIDATES, Architecture
+from mri_vit.settings.recipe import CHANNELS, NOT_COMPARED, Architecture
 from mri_vit.settings.schema import Comparator, Endpoint, Study
 
 ENDPOINT = "mgmt"
@@ -138,7 +138,7 @@ def measure(run: Run) -> tuple[Line, ...]:
     """
     endpoint = Endpoint(name=ENDPOINT, kind="binary")
     tables = {
-        name: known_rows(run.predictions, endpoint, name) for name in run.predictions.model.unique() if name not in NO_CANDIDATES
+        name: known_rows(run.predictions, endpoint, name) for name in run.predictions.model.unique() if name not in NOT_COMPARED
     }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
     found = {name: _measured(rows) for name, rows in tables.items()}

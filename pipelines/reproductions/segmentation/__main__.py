@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.crossval import folds
 from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.data import run_cohort
@@ -23,7 +23,6 @@ from mri_vit.run import folder as run_folder
 from mri_vit.run.jobs import Workplace
 from mri_vit.run.screen import progress
 from mri_vit.settings import file as study_file
-from mri_vit.synthetic import cohort as synthetic
 from reproductions.segmentation import encoders, overlap, overlap_page
 
 CONFIG = Path(__file__).with_name("segmentation.toml")

@@ -21,7 +21,7 @@ from mri_vit.data.store import token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
 from mri_vit.explain.outputs import overlays
-from mri_vit.report.figures.panels import CANDIDATES, panel
+from mri_vit.report.figures.panels import COMPARED, panel
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.words.notation import adjusted_p, between, change, number, p_alone
 from mri_vit.settings.file import all_from_demo
@@ -351,7 +351,7 @@ def indices(lines: Sequence[Line], names: Mapping[str, str]) -> Figure:
     """Each encoder's index with its interval, and what random and the brightest places reach where equally many are kept."""
     with panel(height=0.9 + 0.5 * len(lines)) as (figure, axes):
         for row, line in enumerate(lines):
-            stroke = CANDIDATES[row % len(CANDIDATES)]
+            stroke = COMPARED[row % len(COMPARED)]
             axes.plot([line.chosen.low, line.chosen.high], [row, row], color=stroke.colour, lw=2.2, solid_capstyle="butt")
             axes.plot(line.chosen.value, row, "o", ms=7, color=stroke.colour, label="attention [95 %]" if row == 0 else None)
             for name, found in line.others.items():

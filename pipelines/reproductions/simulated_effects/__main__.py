@@ -156,7 +156,7 @@ def of_run(of: Study) -> pd.DataFrame:
     """
     predicted = predictions.load(of.output / files.PREDICTIONS).dropna(subset=["truth"])
     metrics = json.loads((of.output / files.REPORT / files.METRICS).read_bytes())
-    networks = pd.DataFrame(metrics["contenders"])[["model", "parameters", "training_seconds", "flat", "trainings"]]
+    networks = pd.DataFrame(metrics["compared_models"])[["model", "parameters", "training_seconds", "flat", "trainings"]]
     rows = of_cohort(predicted, VIT).merge(networks, how="left", on="model").merge(losses(of), how="left", on="model")
     rows["verdict"] = rows.model.map(trapped(metrics)).where(rows.cause == benchmark_pages.TRAP)
     rows.insert(0, "patients", predicted.patient.nunique())

@@ -19,10 +19,10 @@ from scipy.ndimage import distance_transform_edt, gaussian_filter, map_coordinat
 from mri_vit.data.volume import Volume
 from mri_vit.settings.file import DEMO_PATIENT
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic.cohort import WORKERS, written
-from mri_vit.synthetic.phantom import (
+from mri_vit.synthetic import (
     BEND_MM,
     TISSUE,
+    WORKERS,
     Head,
     Person,
     anatomy,
@@ -32,6 +32,7 @@ from mri_vit.synthetic.phantom import (
     rigid,
     scaled,
     unscaled_bend,
+    written,
 )
 
 RECIPE = 4  # raised with every change to the files, so that an older cohort is made anew

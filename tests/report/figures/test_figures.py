@@ -82,14 +82,14 @@ def test_numbers_in_a_table_are_not_touched():
 
 
 def test_every_control_has_its_name_and_its_stroke():
-    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(recipe.NO_CANDIDATES)
+    assert set(notation.EXPLAINED) == set(panels.OF_CONTROLS) == set(recipe.NOT_COMPARED)
 
 
 def test_no_two_models_look_alike_even_without_colour():
     candidates = [f"candidate {number}" for number in range(results.MOST_SHOWN)]
-    styles = panels.strokes([*candidates, *recipe.NO_CANDIDATES])
-    assert len(panels.CANDIDATES) == results.MOST_SHOWN
-    for one, other in itertools.combinations([styles[name] for name in (*candidates, *recipe.NO_CANDIDATES)], 2):
+    styles = panels.strokes([*candidates, *recipe.NOT_COMPARED])
+    assert len(panels.COMPARED) == results.MOST_SHOWN
+    for one, other in itertools.combinations([styles[name] for name in (*candidates, *recipe.NOT_COMPARED)], 2):
         assert one.colour != other.colour
         assert one.line != other.line
         assert one.marker != other.marker
@@ -119,7 +119,7 @@ def test_a_small_picture_is_not_enlarged(tmp_path):
 def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
     nothing, grid = [math.nan] * 3, [0.0, 0.5, 1.0]
     roc = part(Roc, {"false_positives": grid, **dict.fromkeys(("mean", "deviation", "pooled", "low", "high"), nothing)})
-    row = panels.ForestRow("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.CANDIDATES[0], filled=False)
+    row = panels.ForestRow("vit", "undefined (n = 3)", math.nan, math.nan, math.nan, panels.COMPARED[0], filled=False)
     survivors = pd.DataFrame({key: [] for key in ("group", "days", "survival", "low", "high", "censored")})
     group = part(Group, {"at_risk": [0]})
     over_time = {"days": [182], "auc": [None], "brier": [None], "reference": [None]}

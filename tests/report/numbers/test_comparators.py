@@ -1,4 +1,4 @@
-"""The report on several contenders: costs beside scores, who beats whom, what is shown of many, pretraining in words."""
+"""The report on several compared models: costs beside scores, who beats whom, what is shown of many, pretraining in words."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ def words(home) -> str:
 # --- what each is, and what it costs ---------------------------------------------------------------------------------------
 
 
-def test_a_contender_costs_the_median_of_its_folds_and_the_sum_of_their_training(metrics):
-    found = {contender["model"]: contender for contender in metrics["contenders"]}
+def test_a_compared_model_costs_the_median_of_its_folds_and_the_sum_of_their_training(metrics):
+    found = {entry["model"]: entry for entry in metrics["compared_models"]}
     own = found["vit"]
     assert (own["parameters"], own["gflops"], own["patient_seconds"]) == (1234567, 2.5 + 1e-9, 0.02)
     assert own["training_seconds"] == pytest.approx(3 * 1300.4)
@@ -131,7 +131,7 @@ def test_a_contender_costs_the_median_of_its_folds_and_the_sum_of_their_training
 
 
 def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat(metrics, words):
-    found = {contender["model"]: (contender["trainings"], contender["flat"]) for contender in metrics["contenders"]}
+    found = {entry["model"]: (entry["trainings"], entry["flat"]) for entry in metrics["compared_models"]}
     assert found == {"vit": (3, 2), "resnet10": (3, 0), "slow": (None, None), "blind": (None, None)}
     assert "2 of 3" in words[words.index("Vision Transformer, 12 blocks") : words.index("3D ResNet-10")]
     assert "0 of 3" in words[words.index("3D ResNet-10; T1ce only") :]
@@ -139,12 +139,12 @@ def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat
 
 def test_costs_of_every_repeat_count(tmp_path):
     found = run_folder.read_run(benchmark(tmp_path / "twice", repeats=2))
-    told = results.contender_figures(found, {}, ["vit", "slow"])
+    told = results.model_costs(found, {}, ["vit", "slow"])
     assert told[0].training_seconds == pytest.approx(6 * 1300.4)
 
 
 def test_a_cost_that_not_every_fold_wrote_down_is_an_empty_cell(metrics):
-    found = {contender["model"]: contender for contender in metrics["contenders"]}
+    found = {entry["model"]: entry for entry in metrics["compared_models"]}
     for model in ("slow", "blind"):  # of one fold, and of all
         assert {found[model][key] for key in ("parameters", "gflops", "patient_seconds", "training_seconds")} == {None}
 
@@ -166,7 +166,7 @@ def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
     assert max(places) < line.index("slow Vision Transformer")
 
 
-def test_every_decimal_of_the_contenders_stands_in_metrics_json(metrics, words):
+def test_every_decimal_of_the_compared_models_stands_in_metrics_json(metrics, words):
     part = words[words.index("results and cost Every model") : words.index("Costs were measured in this run")]
     known = [float(value) for value in leaves(metrics) if isinstance(value, int | float)]
     known += [float(found) for value in leaves(metrics) if isinstance(value, str) for found in re.findall(r"\d+\.\d+", value)]
@@ -204,9 +204,9 @@ def test_the_network_beside_the_clinical_columns_is_told_by_its_own_name(run):
     fused = run.predictions[run.predictions.model == "vit"].assign(model=recipe.FUSED)
     study = run.study.model_copy(update={"fused": True, "comparators": ()})
     both = replace(run, study=study, predictions=pd.concat([run.predictions, fused], ignore_index=True))
-    told = [networks.contender(one, study, both.recipes) for one in results.contender_figures(both, {}, ["vit", recipe.FUSED])]
+    told = [networks.compared_model(one, study, both.recipes) for one in results.model_costs(both, {}, ["vit", recipe.FUSED])]
     assert (told[1].architecture, told[1].parameters) == (networks.FUSION, None)
-    metrics = filled({"contenders": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
+    metrics = filled({"compared_models": [plain(one.model_dump()) for one in told], "settings": measure(both)["settings"]})
     assert f"{recipe.FUSED}: {networks.FUSION}." in " ".join(networks.comparator_sentences(metrics, Facts()))
 
 
@@ -258,7 +258,7 @@ def test_comparators_are_held_against_the_study_s_own_model_by_the_paired_test_w
 
 
 def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, metrics, words):
-    told = metrics["endpoints"]["mgmt"]["rivals"]
+    told = metrics["endpoints"]["mgmt"]["comparators"]
     assert (told["better"], told["worse"]) == (["resnet10"], ["blind"])
     assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
@@ -334,8 +334,8 @@ def test_nobody_wins_where_the_design_leaks():
 
 def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
     found = measure(replace(run, predictions=run.predictions[run.predictions.model.isin(["slow", "blind"])]))
-    assert found["endpoints"]["mgmt"]["rivals"] is None
-    assert [contender["model"] for contender in found["contenders"]] == ["slow", "blind"]
+    assert found["endpoints"]["mgmt"]["comparators"] is None
+    assert [entry["model"] for entry in found["compared_models"]] == ["slow", "blind"]
 
 
 # --- many ------------------------------------------------------------------------------------------------------------------
@@ -343,7 +343,7 @@ def test_a_table_without_the_study_s_own_model_compares_nobody(run, tmp_path):
 
 @pytest.fixture(scope="module")
 def many(run, tmp_path_factory) -> Path:
-    """Eight contenders: copies of one another, of which each knows some patients fewer than the one before."""
+    """Eight compared models: copies of one another, of which each knows some patients fewer than the one before."""
     own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "mgmt")]
     parts = [run.predictions[run.predictions.model.isin(["vit", "clinical"])]]
     for index in range(7):
@@ -354,11 +354,11 @@ def many(run, tmp_path_factory) -> Path:
     return report_files.write_report(crowd, tmp_path_factory.mktemp("many")).page.parent
 
 
-def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
+def test_of_many_compared_models_the_curves_show_the_study_s_own_and_the_best(many):
     metrics = read_metrics(many)
-    order = [contender["model"] for contender in metrics["contenders"]]
+    order = [entry["model"] for entry in metrics["compared_models"]]
     assert order[0] == "vit"
-    scores = [contender["mean_score"] for contender in metrics["contenders"][1:]]
+    scores = [entry["mean_score"] for entry in metrics["compared_models"][1:]]
     assert scores == sorted(scores, reverse=True)
     assert metrics["shown"] == order[: results.MOST_SHOWN]
     assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
@@ -367,7 +367,7 @@ def test_of_many_contenders_the_curves_show_the_study_s_own_and_the_best(many):
     assert {row["model"] for row in metrics["endpoints"]["mgmt"]["subgroups"]} == set(metrics["shown"])
 
 
-def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_result(many):
+def test_of_many_compared_models_the_page_says_who_is_shown_and_has_everybody_s_result(many):
     metrics, words = read_metrics(many), seen(many)
     assert "8 models are too many for one figure" in words
     assert "selected by these same results" in words
@@ -376,10 +376,10 @@ def test_of_many_contenders_the_page_says_who_is_shown_and_has_everybody_s_resul
         if name != "clinical":
             line = table[table.index(f" {name} ", table.index("h:mm:ss")) :]
             assert line.index(notation.interval(attributes(result["judged"]), result["n"])) < 200
-    assert (many / "figures" / "contenders_mgmt.svg").is_file()
+    assert (many / "figures" / "compared_models_mgmt.svg").is_file()
 
 
-def test_of_many_contenders_the_terminal_shows_few_and_counts_the_rest(many):
+def test_of_many_compared_models_the_terminal_shows_few_and_counts_the_rest(many):
     rows = report_files.result_rows(filled(read_metrics(many)))
     assert [row.model for row in rows] == [*read_metrics(many)["shown"], "clinical", "2 more"]
     assert all(sum(map(len, astuple(row))) + 2 * len(report_files.RESULT_COLUMNS) <= 80 for row in rows)
@@ -432,4 +432,4 @@ def test_of_a_run_that_does_not_pretrain_nothing_is_said_of_it(tmp_path):
     assert networks.pretraining_sentences(filled(found), Facts()) == networks.comparator_sentences(filled(found), Facts()) == []
     assert "random numbers" in networks.model_sentences(filled(found), Facts())[-1]
     assert found["settings"]["pretrain"] == {}
-    assert found["endpoints"]["mgmt"]["rivals"] is None
+    assert found["endpoints"]["mgmt"]["comparators"] is None

@@ -417,7 +417,7 @@ def test_what_is_planted_is_found_and_what_is_not_is_not(metrics):
 def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
     planted = {"mgmt": "better", "pten": "better", "os": "chance"}
     asked = run.study.report.model_copy(update={"expected_verdicts": planted})
-    found = measure(alone(replace(run, study=run.study.model_copy(update={"report": asked})), *planted))["planted"]
+    found = measure(alone(replace(run, study=run.study.model_copy(update={"report": asked})), *planted))["expected_verdicts"]
     assert {name: one["as_expected"] for name, one in found.items()} == {"mgmt": True, "pten": False, "os": False}
 
 
@@ -598,14 +598,14 @@ def test_figures_of_others_say_on_whom_they_were_validated():
     assert "13 studies" in caveats.published_figures("tertp")[0].n
 
 
-def test_every_model_that_is_no_control_is_a_candidate():
-    assert [model for model in MODELS if recipe.is_candidate(model)] == ["vit"]
+def test_every_model_that_is_no_control_is_compared():
+    assert [model for model in MODELS if recipe.is_compared(model)] == ["vit"]
 
 
 def test_an_upper_reference_is_neither_judged_nor_a_bar():
-    assert not recipe.is_candidate("radiomics")
-    assert [name for name in recipe.NO_CANDIDATES if recipe.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
-    assert results.family("radiomics") not in ("candidate", "control")
+    assert not recipe.is_compared("radiomics")
+    assert [name for name in recipe.NOT_COMPARED if recipe.is_bar(name)] == ["clinical", "volume", "intensity", "slices", "site"]
+    assert results.family("radiomics") not in ("compared", "control")
 
 
 def test_with_an_upper_reference_nobody_elses_result_or_verdict_changes(tmp_path):

@@ -13,14 +13,13 @@ from made.study import made_here
 from rich.console import Console
 from sklearn.metrics import roc_auc_score
 
-from mri_vit import study
+from mri_vit import study, synthetic
 from mri_vit.errors import UsageError
 from mri_vit.report.words.model_verdicts import LEAK
 from mri_vit.run.folder import claimed
 from mri_vit.settings import file as study_file
 from mri_vit.settings import schema
-from mri_vit.synthetic import cohort as synthetic
-from mri_vit.synthetic.phantom import anatomy
+from mri_vit.synthetic import anatomy
 
 ROOT = Path(__file__).parents[2]
 CASES = synthetic.draw_cases(synthetic.PATIENTS, np.random.default_rng(synthetic.SEED))
@@ -127,8 +126,8 @@ def test_the_study_finds_what_is_planted_in_every_cohort(tmp_path, seed: int):
         study.explain(settings, run, Console())
         metrics = study.report(run, Console()).metrics
     own = {name: endpoint.models["vit"] for name, endpoint in metrics.endpoints.items()}
-    found = {name: one.found for name, one in metrics.planted.items()}
+    found = {name: one.found for name, one in metrics.expected_verdicts.items()}
     assert (found["mgmt"], found["os"]) == ("better", "better")
     assert not any(result.verdict.startswith(LEAK) for result in own.values())
     if seed == synthetic.SEED:  # what chance may do to another cohort is no fault
-        assert all(one.as_expected for one in metrics.planted.values())
+        assert all(one.as_expected for one in metrics.expected_verdicts.values())
