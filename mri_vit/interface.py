@@ -14,7 +14,7 @@ from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.recipe import CHANNELS
 from mri_vit.settings.schema import NO_BLOCK, Endpoint, Study
-from mri_vit.settings.sections import Explain, Grid, Prepare
+from mri_vit.settings.sections import Grid, Prepare
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,12 +110,7 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     """
     from mri_vit.prepare import patient as preparing
 
-    folder = Path(folder)
-    study = Study(
-        name="notebook", cohort=folder / "cohort.csv", prepared=folder, output=folder / "run",
-        channels=tuple(patient.scans), grid=grid or Grid(), prepare=prepare or Prepare(), explain=Explain(patients=0, scored=0),
-    )  # fmt: skip
-    return preparing.prepare_patient(patient, study)
+    return preparing.prepare_patient(patient, Path(folder), tuple(patient.scans), grid or Grid(), prepare or Prepare())
 
 
 @dataclass(frozen=True)
@@ -166,7 +161,7 @@ class FinishedRun:
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
-                preparing.prepare_patient(patient, study)
+                preparing.prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare)
             return mean_of_folds(self.folder, study, list(patients), progress)[0]
 
     def explain(
@@ -210,7 +205,7 @@ class FinishedRun:
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
-            preparing.prepare_patient(patient, study)
+            preparing.prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare)
             map_jobs.of_one(patient, study, self.folder, split, home)
         return home
 

@@ -9,6 +9,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from made.prepared import prepared_by
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
@@ -18,7 +19,6 @@ from mri_vit.explain.outputs.map_files import explain
 from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study
 from mri_vit.settings.sections import Explain
 
@@ -30,7 +30,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     folder = shared / "data" / "stripped" / "TCGA-DU-7294"
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
-    prepare_patient(patient, study)
+    prepared_by(study, patient)
     stored = tokens.load(token_file(study, patient))
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)

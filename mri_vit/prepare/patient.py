@@ -44,15 +44,17 @@ DROPPED_REASON, QC_REASON = "dropped by a reviewer", "qc: "  # how the reasons b
 Excluded = list[dict[str, str]]  # rows of excluded.csv: patient, file, reason
 
 
-def prepare_patient(patient: Patient, study: Study) -> Path:
+def prepare_patient(patient: Patient, folder: Path, channels: tuple[str, ...], grid: Grid, settings: Prepare) -> Path:
     """Prepare one patient, unless that was done already with the same settings from the same files.
 
     Parameters
     ----------
     patient
         With all scans that `prepare.needs` names; one of the others that is missing stays empty, and a warning says so.
-    study
-        Its `grid` and `prepare` sections say how, `prepared` is the folder that the patient's folder goes into.
+    folder
+        Where the patient's folder goes.
+    channels, grid, settings
+        The scans to prepare and how.
 
     Returns
     -------
@@ -67,20 +69,20 @@ def prepare_patient(patient: Patient, study: Study) -> Path:
     IntegrityError
         The folder is a link, or its files are not those that were written.
     """
-    target = study.prepared / patient.id
+    target = folder / patient.id
     refuse_foreign(target)
-    inputs = {name: {"sha256": _file_sha256(path)} for name, path in _input_files(patient, study.channels, study.prepare).items()}
-    settings = config_sha256(study)
-    segmented = tumour.command_sha256(study.prepare) if patient.tumour_mask is None else ""
+    inputs = {name: {"sha256": _file_sha256(path)} for name, path in _input_files(patient, channels, settings).items()}
+    config = config_sha256(channels, grid, settings)
+    segmented = tumour.command_sha256(settings) if patient.tumour_mask is None else ""
 
     def done(folder: Path) -> bool:
-        return holds(folder, settings, inputs, segmented)
+        return holds(folder, config, inputs, segmented)
 
     if done(target):
         verify(target)
         return target
     with complete(target, refuse_foreign, done) as beside, _one_thread():
-        _build(patient, study.grid, study.channels, study.prepare, beside, {"config_sha256": settings, "inputs": inputs})
+        _build(patient, grid, channels, settings, beside, {"config_sha256": config, "inputs": inputs})
     return target
 
 
@@ -314,7 +316,7 @@ def fault_of(patient: Patient, study: Study) -> Fault | None:
     try:
         if patient.tumour_mask:
             read_mask(patient.tumour_mask)  # a damaged one is reported before the minutes that preparing takes
-        folder = prepare_patient(patient, study)
+        folder = prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare)
         if patient.tumour_mask:
             tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later
     except UnusablePatient as fault:  # the table's own name for the file: a report must not say where it lay

@@ -25,7 +25,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json, read_json_or_empty
 from mri_vit.settings.recipe import REFERENCE
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Grid
+from mri_vit.settings.sections import Grid, Prepare
 
 SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
 CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
@@ -81,14 +81,14 @@ def voxels(folder: Path) -> list[str]:
         return [scan["voxels_sha256"] for scan in read_step["scans"].values()]
 
 
-def config_sha256(study: Study) -> str:
+def config_sha256(channels: Sequence[str], grid: Grid, prepare: Prepare) -> str:
     """Hash of the settings that the prepared patient depends on: `channels`, and all of `grid` and `prepare` but the number of
     workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, whose hash is held against the steps.
     """
-    how = study.prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
+    how = prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
     if "tumour_crop_margin_mm" in how:  # hashed under its older name, so that who was prepared then stays prepared
         how["around_tumour_mm"] = how.pop("tumour_crop_margin_mm")
-    matter = {"schema": SCHEMA, "channels": study.channels, "grid": study.grid.model_dump(), "prepare": how}
+    matter = {"schema": SCHEMA, "channels": channels, "grid": grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
@@ -164,7 +164,7 @@ def _scans(study: Study, patient: Patient) -> dict[str, str]:
     if not (folder / files.PATIENT).exists():
         raise UsageError(f"{study.prepared}: patient {patient.id} is not prepared; run `mri-vit prepare` first")
     found = load_record(folder)
-    if found["config_sha256"] != config_sha256(study):
+    if found["config_sha256"] != config_sha256(study.channels, study.grid, study.prepare):
         raise UsageError(f"{study.prepared}: patient {patient.id} was prepared with other settings; run `mri-vit prepare` again")
     with as_written(folder / files.PATIENT, PREPARE_AGAIN):
         return {name: scan["sha256"] for name, scan in found["inputs"].items()}

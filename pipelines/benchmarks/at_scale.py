@@ -101,7 +101,7 @@ def make(study: Study, patients: int) -> None:
     scans, generator = study.cohort.parent, np.random.default_rng(0)
     table = synthetic.make(scans / "one", seed=1, patients=4)
     one = replace(cohort.read(table, study.endpoints)[0], tumour_mask=None)
-    folder = prepare_patient(one, study.model_copy(update={"prepared": scans / "one" / "prepared"}))
+    folder = prepare_patient(one, scans / "one" / "prepared", study.channels, study.grid, study.prepare)
     stored, record = tokens.load(folder / files.TOKENS), json.loads((folder / files.PATIENT).read_bytes())
     for number in range(patients):
         made(study, f"p{number:05d}", stored, record, (folder / files.QC).read_bytes(), generator)

@@ -29,7 +29,7 @@ def main(folder: Path, output: Path) -> None:
     patient = Patient(folder.name, {channel: folder / f"{channel}.nii.gz" for channel in CHANNELS}, {}, {})
     study = Study(name="one", cohort=folder / "none.csv", prepared=output / "prepared", output=output)
     began = time.perf_counter()
-    prepare_patient(patient, study)
+    prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare)
     record = load_record(study.prepared / patient.id)
     print(f"prepared in {time.perf_counter() - began:.1f} s: brain {record['brain_ml']} ml, {len(record['warnings'])} warnings")
     torch.manual_seed(0)

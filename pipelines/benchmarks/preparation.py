@@ -96,7 +96,7 @@ def ours(patient: Path, prepared: Path, brain_mask: Path | None = None) -> None:
 
     scans: dict[str, Path | None] = {scan: patient / f"{scan}.nii.gz" for scan in SCANS}
     study = Study(name="bench", cohort=prepared / "none.csv", prepared=prepared, output=prepared / "none")
-    prepare_patient(Patient(patient.name, scans, {}, {}, brain_mask), study)
+    prepare_patient(Patient(patient.name, scans, {}, {}, brain_mask), study.prepared, study.channels, study.grid, study.prepare)
 
 
 def usual(patient: Path, output: Path) -> None:

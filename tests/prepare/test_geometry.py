@@ -10,6 +10,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+from made.prepared import prepared_by
 from scipy import ndimage
 from scipy.spatial.distance import pdist
 from scipy.spatial.transform import Rotation
@@ -19,7 +20,6 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, read, resample, write
 from mri_vit.explain.outputs import map_files
 from mri_vit.prepare import register
-from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid
@@ -104,7 +104,7 @@ def tokens_of(stored: tuple[str, str, str], scans: dict[str, Volume], folder: Pa
     folder.mkdir()
     for channel, scan in scans.items():
         store(scan, *stored, folder / f"{channel}.nii")
-    return (prepare_patient(patient_in(folder, ".nii"), study_in(folder, TINY_GRID)) / "tokens.safetensors").read_bytes()
+    return (prepared_by(study_in(folder, TINY_GRID), patient_in(folder, ".nii")) / "tokens.safetensors").read_bytes()
 
 
 def test_a_scan_is_the_same_to_the_bit_in_288_ways_to_store_it(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def landed(spacing_mm: tuple[float, float, float], degrees: tuple[float, float, 
         more = 3.0 * (number >= 2)
         scan = sliced(lambda points, c=channel: contrast(head_of_mni(points), c), spacing_mm, (x + more, y, z - more))
         write(scan, folder / f"{channel}.nii.gz")
-    record = load_record(prepare_patient(patient_in(folder), study_in(folder, TINY_GRID)))
+    record = load_record(prepared_by(study_in(folder, TINY_GRID), patient_in(folder)))
     return np.stack([(np.array(record["to_grid"][channel]) @ LANDMARKS_MM)[:3] for channel in CHANNELS])
 
 
@@ -225,7 +225,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Patient, Study]:
             Volume(np.where(scan.array > 0, scan.array + noise, 0).astype(np.float32), scan.affine), folder / f"{channel}.nii.gz"
         )
     patient, study = patient_in(folder), study_in(folder, FINE_GRID)
-    prepare_patient(patient, study)
+    prepared_by(study, patient)
     return patient, study
 
 

@@ -14,6 +14,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import SimpleITK as sitk
+from made.prepared import prepared_by
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
@@ -22,7 +23,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, canonical, itk_transform, read, resample, to_itk, write
 from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.prepare import alignment, bias, register, tumour
-from mri_vit.prepare.patient import fault_of, prepare_patient
+from mri_vit.prepare.patient import fault_of
 from mri_vit.prepare.prepared import config_sha256, load_record, mask_on_grid, refuse_foreign, verify
 from mri_vit.run import files, integrity
 from mri_vit.settings.schema import CHANNELS, Study
@@ -89,6 +90,10 @@ def patient_in(folder: Path, name: str, brain_mask: Path | None = None) -> Patie
     return Patient(name, {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {}, brain_mask)
 
 
+def hash_of(study: Study) -> str:
+    return config_sha256(study.channels, study.grid, study.prepare)
+
+
 def study_in(folder: Path, grid: Grid = DEMO_GRID, **settings: object) -> Study:
     return Study(
         name="test",
@@ -114,7 +119,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Patient:
 
 @pytest.fixture(scope="module")
 def prepared(made: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return prepare_patient(made, study_in(tmp_path_factory.mktemp("study")))
+    return prepared_by(study_in(tmp_path_factory.mktemp("study")), made)
 
 
 def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> None:
@@ -149,32 +154,32 @@ def test_the_record_names_no_input_path(made: Patient, prepared: Path) -> None:
 
 
 def test_a_rerun_gives_the_same_bytes_and_workers_do_not_matter(made: Patient, prepared: Path, tmp_path: Path) -> None:
-    again = prepare_patient(made, study_in(tmp_path, workers=2))
+    again = prepared_by(study_in(tmp_path, workers=2), made)
     old, new = (tokens.load(folder / "tokens.safetensors") for folder in (prepared, again))
     assert (again / "tokens.safetensors").read_bytes() == (prepared / "tokens.safetensors").read_bytes()
     assert new.config_sha256 == old.config_sha256
-    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, bias=False))
+    assert hash_of(study_in(tmp_path)) != hash_of(study_in(tmp_path, bias=False))
 
 
 def test_what_is_prepared_is_skipped_until_an_input_or_a_setting_changes(made: Patient, tmp_path: Path) -> None:
     shutil.copytree(made.scans["t1"].parent if made.scans["t1"] else tmp_path, tmp_path / "scans")
     patient = patient_in(tmp_path / "scans", "P-1")
-    folder = prepare_patient(patient, study_in(tmp_path, bias=False))
+    folder = prepared_by(study_in(tmp_path, bias=False), patient)
     before = (folder / "patient.json").stat().st_mtime_ns
-    prepare_patient(patient, study_in(tmp_path, bias=False, workers=2))
+    prepared_by(study_in(tmp_path, bias=False, workers=2), patient)
     assert (folder / "patient.json").stat().st_mtime_ns == before
-    prepare_patient(patient, study_in(tmp_path, COARSE, bias=False))
+    prepared_by(study_in(tmp_path, COARSE, bias=False), patient)
     assert (folder / "patient.json").stat().st_mtime_ns != before
     flair = read(tmp_path / "scans" / "flair.nii.gz")
     write(Volume(flair.array * 2, flair.affine), tmp_path / "scans" / "flair.nii.gz")
     old = load_record(folder)["inputs"]
-    prepare_patient(patient, study_in(tmp_path, COARSE, bias=False))
+    prepared_by(study_in(tmp_path, COARSE, bias=False), patient)
     assert [c for c in CHANNELS if load_record(folder)["inputs"][c] != old[c]] == ["flair"]
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
 
 
 def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Patient, tmp_path: Path, monkeypatch) -> None:
-    folder = prepare_patient(made, study_in(tmp_path, bias=False))
+    folder = prepared_by(study_in(tmp_path, bias=False), made)
     content = (folder / "tokens.safetensors").read_bytes()
 
     def fail(*_: object) -> None:
@@ -183,7 +188,7 @@ def test_a_patient_that_fails_leaves_nothing_and_keeps_what_was_there(made: Pati
 
     monkeypatch.setattr("mri_vit.prepare.quality.draw_picture", fail)
     with pytest.raises(OSError, match="disk full"):
-        prepare_patient(made, study_in(tmp_path, COARSE, bias=False))
+        prepared_by(study_in(tmp_path, COARSE, bias=False), made)
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == ["P-1"]
     assert (folder / "tokens.safetensors").read_bytes() == content
 
@@ -202,7 +207,7 @@ def test_a_folder_that_is_not_ours_is_refused_and_stays_as_it_is(made: Patient, 
     target.mkdir(parents=True)
     (target / name).write_text(content)
     with pytest.raises(UsageError, match=rf"P-1.*{name}|{name}.*P-1|P-1 is no prepared patient"):
-        prepare_patient(made, study_in(tmp_path))
+        prepared_by(study_in(tmp_path), made)
     assert [(path.name, path.read_text()) for path in target.iterdir()] == [(name, content)]
 
 
@@ -213,7 +218,7 @@ def test_a_prepared_patient_with_a_file_that_is_not_ours_beside_it_is_not_replac
     shutil.copytree(prepared, target)
     (target / "t1.nii.gz").write_text("raw")
     with pytest.raises(UsageError, match=r"P-1 holds t1\.nii\.gz, which is no file of a prepared patient"):
-        prepare_patient(made, study_in(tmp_path, bias=False))
+        prepared_by(study_in(tmp_path, bias=False), made)
     assert sorted(path.name for path in target.iterdir()) == ["patient.json", "qc.png", "t1.nii.gz", "tokens.safetensors"]
     (target / "t1.nii.gz").unlink()
     (target / ".DS_Store").touch()
@@ -240,7 +245,7 @@ def test_axis_order_and_flips_do_not_change_the_prepared_patient(made: Patient, 
     for channel, codes in zip(CHANNELS, ("LPS", "SAR", "PIL", "ARI"), strict=True):
         scan = read(made.scans[channel] or tmp_path)
         write(turned(scan, codes), tmp_path / f"{channel}.nii.gz")
-    found = tokens.to_volume(tokens.load(prepare_patient(patient_in(tmp_path, "P-1"), study_in(tmp_path)) / "tokens.safetensors"))
+    found = tokens.to_volume(tokens.load(prepared_by(study_in(tmp_path), patient_in(tmp_path, "P-1")) / "tokens.safetensors"))
     assert np.corrcoef(found.astype(np.float32).ravel(), expected.ravel())[0, 1] > 0.999
 
 
@@ -260,7 +265,7 @@ def test_two_scans_with_the_same_voxels_are_refused(made: Patient, tmp_path: Pat
     write(t1, tmp_path / "copy.nii")
     patient = Patient("P-1", {**made.scans, "t2": tmp_path / "copy.nii"}, {}, {})
     with pytest.raises(UnusablePatient, match="t2 has the same voxels as t1"):
-        prepare_patient(patient, study_in(tmp_path))
+        prepared_by(study_in(tmp_path), patient)
     assert list((tmp_path / "prepared").iterdir()) == []
 
 
@@ -269,7 +274,7 @@ def test_a_field_of_view_that_misses_much_of_the_brain_is_refused(made: Patient,
     half = Volume(np.ascontiguousarray(flair.array[:, :, : flair.shape[2] // 2]), flair.affine)
     write(half, tmp_path / "half.nii.gz")
     with pytest.raises(UnusablePatient, match=r"field of view of flair holds \d\d\.\d% of the T1ce's brain; expected 90%"):
-        prepare_patient(Patient("P-1", {**made.scans, "flair": tmp_path / "half.nii.gz"}, {}, {}), study_in(tmp_path))
+        prepared_by(study_in(tmp_path), Patient("P-1", {**made.scans, "flair": tmp_path / "half.nii.gz"}, {}, {}))
 
 
 @pytest.mark.parametrize("fault", ["label", "shape", "place", "empty", "tumour"])
@@ -292,7 +297,7 @@ def test_a_brain_mask_that_does_not_fit_is_refused(made: Patient, tmp_path: Path
         fault, r"\d\d\d\.\d ml \(mask\); expected 250 ml"
     )
     with pytest.raises(UnusablePatient, match=expected):
-        prepare_patient(patient_in((made.scans["t1"] or tmp_path).parent, "P-1", tmp_path / "mask.nii.gz"), study_in(tmp_path))
+        prepared_by(study_in(tmp_path), patient_in((made.scans["t1"] or tmp_path).parent, "P-1", tmp_path / "mask.nii.gz"))
 
 
 def test_what_reading_had_to_settle_is_in_the_record(made: Patient, prepared: Path, tmp_path: Path) -> None:
@@ -311,7 +316,7 @@ def test_what_reading_had_to_settle_is_in_the_record(made: Patient, prepared: Pa
     mask = nib.Nifti1Image((whole.array > 0).astype(np.uint8), whole.affine).to_bytes()
     (tmp_path / "mask.nii").write_bytes(mask[:112] + struct.pack("<2f", 2.0**-32, 0) + mask[120:])
     patient = Patient("P-1", {c: tmp_path / f"{c}.nii" for c in CHANNELS}, {}, {}, tmp_path / "mask.nii")
-    folder = prepare_patient(patient, study_in(tmp_path))
+    folder = prepared_by(study_in(tmp_path), patient)
     record, plain = load_record(folder), load_record(prepared)
     read_step, brain_step = (next(step for step in record["steps"] if step["step"] == name) for name in ("read", "brain"))
     words = {"t1": "read as gzip", "t2": "from metre to mm", "flair": "vox_offset 0"}
@@ -326,9 +331,9 @@ def test_what_reading_had_to_settle_is_in_the_record(made: Patient, prepared: Pa
 def test_a_damaged_and_a_missing_scan_are_refused_by_name(made: Patient, tmp_path: Path) -> None:
     (tmp_path / "bad.nii.gz").write_bytes(b"not an image at all, but long enough to be looked at")
     with pytest.raises(UnusablePatient, match=r"bad\.nii\.gz"):
-        prepare_patient(Patient("P-1", {**made.scans, "t2": tmp_path / "bad.nii.gz"}, {}, {}), study_in(tmp_path))
+        prepared_by(study_in(tmp_path), Patient("P-1", {**made.scans, "t2": tmp_path / "bad.nii.gz"}, {}, {}))
     with pytest.raises(UnusablePatient, match="no t2 scan"):
-        prepare_patient(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path))
+        prepared_by(study_in(tmp_path), Patient("P-1", {**made.scans, "t2": None}, {}, {}))
 
 
 def test_a_scan_that_is_not_needed_may_be_missing_and_is_then_empty_and_warned_of(
@@ -336,10 +341,10 @@ def test_a_scan_that_is_not_needed_may_be_missing_and_is_then_empty_and_warned_o
 ) -> None:
     without_t2 = Patient("P-1", {**made.scans, "t2": None}, {}, {})
     untouched = (
-        prepare_patient(made, study_in(tmp_path / "all", bias=False)),
-        prepare_patient(without_t2, study_in(tmp_path / "no_t2", bias=False, needs=("t1ce", "flair"))),
+        prepared_by(study_in(tmp_path / "all", bias=False), made),
+        prepared_by(study_in(tmp_path / "no_t2", bias=False, needs=("t1ce", "flair")), without_t2),
     )
-    folder = prepare_patient(without_t2, study_in(tmp_path, needs=("t1ce", "flair")))
+    folder = prepared_by(study_in(tmp_path, needs=("t1ce", "flair")), without_t2)
     corrected = (prepared, folder)  # bias fields share their outliers, and the T1ce so corrected has its place in MNI152
     for (had, has), alike in ((untouched, 1.0), (corrected, 0.99)):
         whole, lacking = (tokens.to_volume(tokens.load(one / "tokens.safetensors")).astype(np.float32) for one in (had, has))
@@ -354,7 +359,7 @@ def test_a_scan_that_is_not_needed_may_be_missing_and_is_then_empty_and_warned_o
     assert [warning for warning in record["warnings"] if "t2: no scan" in warning]
     assert list(record["to_grid"]) == ["t1", "t1ce", "flair"]
     with pytest.raises(UnusablePatient, match="no t2 scan"):  # another study that needs it, from the same folder
-        prepare_patient(Patient("P-1", {**made.scans, "t2": None}, {}, {}), study_in(tmp_path))
+        prepared_by(study_in(tmp_path), Patient("P-1", {**made.scans, "t2": None}, {}, {}))
 
 
 def test_negative_background_is_found_from_the_border_and_warned_of(made: Patient, prepared: Path, tmp_path: Path) -> None:
@@ -363,7 +368,7 @@ def test_negative_background_is_found_from_the_border_and_warned_of(made: Patien
         inside = scan.array > 0
         standard = (scan.array - scan.array[inside].mean()) / scan.array[inside].std()
         write(Volume(standard.astype(np.float32), scan.affine), tmp_path / f"{channel}.nii.gz")
-    record = load_record(prepare_patient(patient_in(tmp_path, "P-1"), study_in(tmp_path)))
+    record = load_record(prepared_by(study_in(tmp_path), patient_in(tmp_path, "P-1")))
     assert sum("negative intensities" in warning for warning in record["warnings"]) == len(CHANNELS)
     assert sum("bias field was not corrected" in warning for warning in record["warnings"]) == len(CHANNELS)
     assert record["brain_ml"] == pytest.approx(load_record(prepared)["brain_ml"], rel=0.01)
@@ -374,14 +379,12 @@ def test_an_external_command_makes_the_mask(made: Patient, tmp_path: Path) -> No
     script = tmp_path / "copy.py"
     script.write_text("import shutil, sys\nshutil.copy(sys.argv[1], sys.argv[2])\n")
     command = (sys.executable, str(script), "{input}", "{output}")
-    record = load_record(prepare_patient(made, study_in(tmp_path, bias=False, brain="command", brain_command=command)))
+    record = load_record(prepared_by(study_in(tmp_path, bias=False, brain="command", brain_command=command), made))
     assert [step["source"] for step in record["steps"] if step["step"] == "brain"] == ["command"]
     with pytest.raises(UsageError, match="cannot be run"):
-        prepare_patient(
-            made, study_in(tmp_path, bias=False, brain="command", brain_command=("/no/such/program", "{input}", "{output}"))
-        )
+        prepared_by(study_in(tmp_path, bias=False, brain="command", brain_command=("/no/program", "{input}", "{output}")), made)
     with pytest.raises(UnusablePatient, match="ended with 3"):
-        prepare_patient(made, study_in(tmp_path, bias=False, brain="command", brain_command=(sys.executable, "-c", "exit(3)")))
+        prepared_by(study_in(tmp_path, bias=False, brain="command", brain_command=(sys.executable, "-c", "exit(3)")), made)
 
 
 SEGMENT = """
@@ -413,7 +416,7 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
         words = (sys.executable, str(script), "{input}", "{output}", way)
         return study_in(tmp_path / way, bias=False, tumour_command=words)
 
-    folder = prepare_patient(made, study_with("some"))
+    folder = prepared_by(study_with("some"), made)
     mask, scan = read(folder / files.TUMOUR), canonical(read(made.scans["t1ce"] or tmp_path))
     assert set(np.unique(mask.array)) == {0, 1}
     np.testing.assert_allclose(mask.affine, scan.affine, atol=1e-4)
@@ -426,8 +429,8 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
     with pytest.raises(IntegrityError, match=files.TUMOUR):
         verify(folder)
     with pytest.raises(UnusablePatient, match="tumour mask is on another grid than the T1ce"):
-        prepare_patient(made, study_with("elsewhere"))
-    folder = prepare_patient(made, study_with("none"))
+        prepared_by(study_with("elsewhere"), made)
+    folder = prepared_by(study_with("none"), made)
     assert not (folder / files.TUMOUR).exists()
     assert "found no tumour; the patient has no tumour mask" in " ".join(load_record(folder)["warnings"])
 
@@ -436,7 +439,7 @@ def test_a_command_that_writes_the_brain_as_the_tumour_excludes_the_patient(made
     (script := tmp_path / "segment.py").write_text(SEGMENT)
     study = study_in(tmp_path, bias=False, tumour_command=(sys.executable, str(script), "{input}", "{output}", "brain"))
     with pytest.raises(UnusablePatient, match=r"the tumour mask holds \d+ ml, (9\d|100)% of the brain"):
-        prepare_patient(made, study)
+        prepared_by(study, made)
     assert not (study.prepared / made.id).exists()
 
 
@@ -450,11 +453,11 @@ def test_a_t2_scan_as_tumour_mask_excludes_with_its_volume_and_share(made: Patie
 
 
 def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Patient, tmp_path: Path) -> None:
-    study = study_in(tmp_path, bias=False, tumour_command=("/no/such/program", "{input}", "{output}"))
+    study = study_in(tmp_path, bias=False, tumour_command=("/no/program", "{input}", "{output}"))
     named = replace(made, tumour_mask=made.scans["t2"])
-    assert not (prepare_patient(named, study) / files.TUMOUR).exists()
+    assert not (prepared_by(study, named) / files.TUMOUR).exists()
     with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
-        prepare_patient(made, study)  # who was prepared while the table named a mask is prepared anew when it names none
+        prepared_by(study, made)  # who was prepared while the table named a mask is prepared anew when it names none
     assert run_cohort.segmented([named], study) == [named]
 
 
@@ -465,30 +468,30 @@ def test_who_was_segmented_has_that_mask_from_then_on(made: Patient, tmp_path: P
     (study.prepared / made.id / files.TUMOUR).touch()
     assert run_cohort.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
     assert run_cohort.segmented([made], plain) == [made]
-    assert config_sha256(plain) == config_sha256(study)  # no voxel hangs on it
+    assert hash_of(plain) == hash_of(study)  # no voxel hangs on it
 
 
 def test_another_command_segments_anew_and_without_one_the_patient_stays_as_prepared(made: Patient, tmp_path: Path) -> None:
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
-    folder = prepare_patient(made, study_in(tmp_path, bias=False, tumour_command=(*words, "some")))
+    folder = prepared_by(study_in(tmp_path, bias=False, tumour_command=(*words, "some")), made)
     stamp = (folder / files.PATIENT).stat().st_mtime_ns
-    assert prepare_patient(made, study_in(tmp_path, bias=False)) == folder
+    assert prepared_by(study_in(tmp_path, bias=False), made) == folder
     assert (folder / files.PATIENT).stat().st_mtime_ns == stamp
-    assert not (prepare_patient(made, study_in(tmp_path, bias=False, tumour_command=(*words, "none"))) / files.TUMOUR).exists()
+    assert not (prepared_by(study_in(tmp_path, bias=False, tumour_command=(*words, "none")), made) / files.TUMOUR).exists()
 
 
 def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Patient, tmp_path: Path) -> None:
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
-    found = prepare_patient(
-        made, study_in(tmp_path / "found", bias=False, tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0)
+    found = prepared_by(
+        study_in(tmp_path / "found", bias=False, tumour_command=(*words, "some"), tumour_crop_margin_mm=12.0), made
     )
     named = replace(made, tumour_mask=found / files.TUMOUR)
-    cut = prepare_patient(named, study := study_in(tmp_path / "named", bias=False, tumour_crop_margin_mm=12.0))
-    whole = prepare_patient(named, study_in(tmp_path / "whole", bias=False))
+    cut = prepared_by(study := study_in(tmp_path / "named", bias=False, tumour_crop_margin_mm=12.0), named)
+    whole = prepared_by(study_in(tmp_path / "whole", bias=False), named)
     few, many = (tokens.to_volume(tokens.load(folder / files.TOKENS)) for folder in (cut, whole))
     np.testing.assert_array_equal(tokens.to_volume(tokens.load(found / files.TOKENS)), few)
     outside = ~mask_on_grid(found / files.TUMOUR, whole, study.grid)
@@ -504,19 +507,19 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
 
 def test_who_has_no_tumour_is_not_cut_around_one(made: Patient, tmp_path: Path) -> None:
     with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.tumour_crop_margin_mm needs one"):
-        prepare_patient(made, study_in(tmp_path, tumour_crop_margin_mm=12.0))
+        prepared_by(study_in(tmp_path, tumour_crop_margin_mm=12.0), made)
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}", "none")
     with pytest.raises(UnusablePatient, match="found no tumour, around which"):
-        prepare_patient(made, study_in(tmp_path, tumour_command=words, tumour_crop_margin_mm=12.0))
-    assert config_sha256(study_in(tmp_path)) != config_sha256(study_in(tmp_path, tumour_crop_margin_mm=12.0))
+        prepared_by(study_in(tmp_path, tumour_command=words, tumour_crop_margin_mm=12.0), made)
+    assert hash_of(study_in(tmp_path)) != hash_of(study_in(tmp_path, tumour_crop_margin_mm=12.0))
 
 
 def test_deepbet_missing_is_said_with_the_remedy(made: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deepbet", None)
     with pytest.raises(UsageError, match=r"pip install 'mri-vit\[brain\]'"):
-        prepare_patient(made, study_in(tmp_path, brain="deepbet"))
+        prepared_by(study_in(tmp_path, brain="deepbet"), made)
 
 
 def test_itk_transforms_and_4x4s_say_the_same() -> None:
@@ -567,7 +570,7 @@ def test_an_outlier_does_not_set_the_scale_and_missing_voxels_are_the_mean() -> 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The raw patient on the full grid, without bias correction as its reference was made."""
-    return prepare_patient(patient_in(RAW, RAW.name), study_in(tmp_path_factory.mktemp("raw"), Grid(), bias=False))
+    return prepared_by(study_in(tmp_path_factory.mktemp("raw"), Grid(), bias=False), patient_in(RAW, RAW.name))
 
 
 @needs_raw
@@ -626,7 +629,7 @@ def test_a_mark_comes_back_from_the_grid_within_a_millimetre(raw: Path) -> None:
 @pytest.mark.slow
 @needs_stripped
 def test_a_stripped_patient_with_only_a_qform_stands_upright_in_the_template(tmp_path: Path) -> None:
-    folder = prepare_patient(patient_in(STRIPPED, STRIPPED.name), study_in(tmp_path))
+    folder = prepared_by(study_in(tmp_path), patient_in(STRIPPED, STRIPPED.name))
     record = load_record(folder)
     assert [step["source"] for step in record["steps"] if step["step"] == "brain"] == ["none"]
     assert record["brain_ml"] == pytest.approx(1252, rel=0.02)

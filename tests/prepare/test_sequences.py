@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from made.prepared import prepared_by
 from PIL import Image
 from scipy.spatial.transform import Rotation
 
@@ -53,12 +54,12 @@ def patient(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Patient:
 
 @pytest.fixture(scope="module")
 def four(patient: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return preparing.prepare_patient(patient, study(tmp_path_factory.mktemp("four"), CHANNELS))
+    return prepared_by(study(tmp_path_factory.mktemp("four"), CHANNELS), patient)
 
 
 @pytest.fixture(scope="module")
 def five(patient: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return preparing.prepare_patient(patient, study(tmp_path_factory.mktemp("five"), FIVE))
+    return prepared_by(study(tmp_path_factory.mktemp("five"), FIVE), patient)
 
 
 def test_a_fifth_sequence_is_aligned_and_leaves_the_four_as_they_were(four: Path, five: Path):
@@ -83,7 +84,7 @@ def test_the_picture_has_a_column_for_each_sequence(four: Path, five: Path):
 def test_no_bias_field_is_taken_from_a_map_of_a_quantity(patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(preparing.bias, "LEVELS", 1)  # it is not the field that is looked at
     two = replace(patient, scans={name: patient.scans[name] for name in ("t1ce", "adc")})
-    record = load_record(preparing.prepare_patient(two, study(tmp_path, ("t1ce", "adc"), bias=True)))
+    record = load_record(prepared_by(study(tmp_path, ("t1ce", "adc"), bias=True), two))
     (step,) = (step for step in record["steps"] if step["step"] == "bias")
     assert (list(step["scans"]), step["quantitative"]) == (["t1ce"], ["adc"])
     assert "ADC" in step["methods"]
@@ -93,7 +94,7 @@ def test_no_bias_field_is_taken_from_a_map_of_a_quantity(patient: Patient, tmp_p
 def test_another_reference_gives_the_same_place_on_the_grid(
     patient: Patient, four: Path, tmp_path: Path, reference: str, facing: str, bar_mm: float
 ):
-    folder = preparing.prepare_patient(patient, study(tmp_path, CHANNELS, reference=reference))
+    folder = prepared_by(study(tmp_path, CHANNELS, reference=reference), patient)
     assert reference_of(folder) == reference
     own = load_record(folder)["to_grid"]
     np.testing.assert_array_equal(reference_to_grid(folder), np.array(own[reference]))
@@ -109,10 +110,10 @@ def test_another_reference_gives_the_same_place_on_the_grid(
 
 def test_a_patient_without_the_reference_or_a_needed_map_is_refused_by_its_name(patient: Patient, tmp_path: Path):
     with pytest.raises(UnusablePatient, match="no adc scan"):
-        preparing.prepare_patient(replace(patient, scans={**patient.scans, "adc": None}), study(tmp_path, FIVE))
+        prepared_by(study(tmp_path, FIVE), replace(patient, scans={**patient.scans, "adc": None}))
     lacking = replace(patient, scans={**patient.scans, "flair": None})
     with pytest.raises(UnusablePatient, match="no flair scan"):
-        preparing.prepare_patient(lacking, study(tmp_path, CHANNELS, reference="flair", needs=("flair",)))
+        prepared_by(study(tmp_path, CHANNELS, reference="flair", needs=("flair",)), lacking)
 
 
 def test_tokens_of_other_sequences_or_another_order_are_refused(five: Path):
@@ -130,7 +131,7 @@ def test_a_record_of_a_version_before_has_t1ce_as_its_reference(four: Path, tmp_
 
 def test_one_sequence_alone_is_prepared(patient: Patient, tmp_path: Path):
     alone = replace(patient, scans={"flair": patient.scans["flair"]})
-    folder = preparing.prepare_patient(alone, study(tmp_path, ("flair",), reference="flair"))
+    folder = prepared_by(study(tmp_path, ("flair",), reference="flair"), alone)
     assert tokens.load(folder / "tokens.safetensors", ["flair"]).patches.shape[1] == 4**3
     said = [step["methods"] for step in load_record(folder)["steps"]]
     assert said[0] == "FLAIR scan was read with its axes laid as RAS+."

@@ -148,7 +148,9 @@ def looked(name: str, scans: Scans, grid: Grid) -> tuple[dict[str, Any] | None, 
         study = Study(name="faults", cohort=Path(home, "-"), prepared=Path(home, "prepared"), output=Path(home, "run"), grid=grid)
         study.prepared.mkdir()
         try:
-            folder = prepare_patient(Patient(name, dict(paths), {}, {}), study)
+            folder = prepare_patient(
+                Patient(name, dict(paths), {}, {}), study.prepared, study.channels, study.grid, study.prepare
+            )
         except UnusablePatient as fault:
             return None, [("an empty image" if "an empty image" in fault.reason else fault.reason, "")]
         record = load_record(folder)

@@ -83,7 +83,7 @@ def main(
             chosen = []
             for patient in cohort.read(patients, (), study.prepare.needs, study.channels)[:limit]:
                 try:
-                    prepare_patient(patient, study)
+                    prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare)
                     chosen.append(patient)
                 except UnusablePatient as fault:
                     screen.say(console, f"left out {patient.id}: {fault}")

@@ -157,7 +157,7 @@ def _prepared_anew(
     with TemporaryDirectory(dir=scratch) as folder:
         patient = turned(of.patient, matrix, Path(folder) / "scans")
         study = of.study.model_copy(update={"prepared": Path(folder) / "prepared"})
-        record = load_record(prepare_patient(patient, study))
+        record = load_record(prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare))
         prepared = tokens.load(token_file(study, patient), study.channels)
     moved = np.eye(4) if road == CONTENT_BACK else matrix
     to_grid = {name: np.array(found, float) @ moved for name, found in record["to_grid"].items()}

@@ -10,6 +10,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 import torch
+from made.prepared import prepared_by
 from nibabel.affines import apply_affine
 from PIL import Image
 
@@ -26,7 +27,6 @@ from mri_vit.explain.outputs.map_files import explain
 from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.prepare.patient import prepare_patient
 from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Explain, Grid
 
@@ -52,7 +52,7 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
         endpoints=ENDPOINTS,
     )
     patient = cohort.read(scans, ENDPOINTS)[0]
-    prepare_patient(patient, study)
+    prepared_by(study, patient)
     torch.manual_seed(0)
     network = Network(
         study.model, study.grid, [Head(ENDPOINTS[0], "binary"), Head(ENDPOINTS[1], "hazard", (100.0, 400.0))]

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from made import network as networks
+from made.prepared import prepared_by
 from reproductions.rotation import __main__ as pipeline
 from reproductions.rotation import reading, rotated, rotated_patients, rotation_figures, rotation_page, stability
 from reproductions.rotation.reading import ANOTHER, SCANNED, Map, Score, Seen, Subject
@@ -27,7 +28,6 @@ from mri_vit.errors import IntegrityError, OutOfResource, UnusablePatient, Usage
 from mri_vit.explain.outputs import map_files
 from mri_vit.metrics.discrimination import auc_interval
 from mri_vit.model import network
-from mri_vit.prepare.patient import prepare_patient
 from mri_vit.run import files
 from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Grid, Prepare
@@ -164,7 +164,7 @@ def of(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> Subject:
         model=Model(dim=16, depth=2, heads=2, mlp=32, tokens="foreground"), endpoints=ENDPOINTS,
     )  # fmt: skip
     patient = cohort.read(scans, ENDPOINTS)[0]
-    prepare_patient(patient, study)
+    prepared_by(study, patient)
     torch.manual_seed(0)
     heads = [networks.HEADS[0], dataclasses.replace(networks.HEADS[2], endpoint=ENDPOINTS[1])]
     net = network.Network(study.model, study.grid, heads)
@@ -504,9 +504,9 @@ def test_a_real_head_turned_by_its_header_is_laid_straight(shared: Path, tmp_pat
     folder = shared / "data" / "stripped" / "TCGA-DU-7294"
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "c", prepared=tmp_path / "p", output=tmp_path / "o", grid=SMALL)
-    first = np.array(json.loads((prepare_patient(patient, study) / "patient.json").read_text())["to_grid"]["t1ce"])
+    first = np.array(json.loads((prepared_by(study, patient) / "patient.json").read_text())["to_grid"]["t1ce"])
     turn = rotated.about(axis, 30.0, rotated.carried(read(patient.scans["t1ce"] or Path()).affine, np.full((1, 3), 100.0))[0])
     other = study.model_copy(update={"prepared": tmp_path / "turned"})
     turned = rotated.header_turned(patient, turn, tmp_path / "scans")
-    found = np.array(json.loads((prepare_patient(turned, other) / "patient.json").read_text())["to_grid"]["t1ce"])
+    found = np.array(json.loads((prepared_by(other, turned) / "patient.json").read_text())["to_grid"]["t1ce"])
     assert rotated_patients.turn(found @ turn @ np.linalg.inv(first)) < 2.0
