@@ -31,12 +31,12 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     patient = Patient("TCGA-DU-7294", {c: folder / f"{c}.nii.gz" for c in CHANNELS}, {}, {})
     study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
     prepared_by(study, patient)
-    stored = tokens.load(token_file(study, patient))
+    stored = tokens.load(token_file(study.prepared, patient))
     assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)
     two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which model/test_network.py goes through
     net = Network(two_blocks, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
-    patches, place = all_tokens(stored, study)
+    patches, place = all_tokens(stored, study.model)
     assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
     row = rollout(net.encoder, patches, place)
     assert row.shape == (1, 2745)
@@ -59,7 +59,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     assert found["peak"] == pytest.approx(heat.get_fdata().max(), abs=1e-3)
     at = np.rint(np.linalg.inv(np.array(heat.affine)) @ [*found["peak_mm"], 1])[:3].astype(int)
     assert heat.get_fdata()[tuple(at)] == pytest.approx(found["peak"], abs=1e-3)
-    own = float(rollout(net.encoder, *all_tokens(stored, study))[0, 0])
+    own = float(rollout(net.encoder, *all_tokens(stored, study.model))[0, 0])
     assert found["cls_share"] == pytest.approx(own, abs=1e-3)
     assert (tmp_path / "map" / found["overlay"]).is_file()
     assert (tmp_path / "map" / listed["brain"]).is_file()

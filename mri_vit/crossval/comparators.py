@@ -12,7 +12,7 @@ from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings import source
 from mri_vit.settings.recipe import SLICES, VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 
 def check(study: Study, patients: Sequence[Patient]) -> None:
@@ -42,7 +42,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
             if of.train.uses_tumour_masks:
-                refuse_without_masks(net, patients, of)
+                refuse_without_masks(net, patients, of.prepare)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
                 if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):
@@ -98,9 +98,9 @@ def networks(study: Study) -> dict[str, Study]:
     }
 
 
-def tested(study: Study, patients: Sequence[Patient]) -> set[str]:
+def tested(endpoints: tuple[Endpoint, ...], patients: Sequence[Patient]) -> set[str]:
     """Subjects with a label, who are tested in some fold."""
-    return {p.subject for p in patients if any(p.knows(e) for e in study.endpoints)}
+    return {p.subject for p in patients if any(p.knows(e) for e in endpoints)}
 
 
 def refuse_label_exposed(study: Study, patients: Sequence[Patient]) -> None:
@@ -109,7 +109,7 @@ def refuse_label_exposed(study: Study, patients: Sequence[Patient]) -> None:
         return
     from mri_vit.model.weights import label_exposed  # imports torch
 
-    known = sorted(tested(study, patients) & set(label_exposed(study.model.weights)))
+    known = sorted(tested(study.endpoints, patients) & set(label_exposed(study.model.weights)))
     if known:
         raise UsageError(
             f"{study.model.weights}: this network was trained on labels of {len(known)} patients who have the ids of this"

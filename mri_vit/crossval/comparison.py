@@ -119,7 +119,7 @@ def _network(study: Study, home: Path, title: str, begin: Begin) -> Builder:
 
 def _transductive(study: Study, patients: Sequence[Patient], run: Path) -> str:
     """Which networks start from weights that are image-exposed to patients whom they are then judged on."""
-    labelled, found = tested(study, patients), {}
+    labelled, found = tested(study.endpoints, patients), {}
     for name, of in networks(study).items():
         if weights := weights_of_all_folds(of, comparator_folder(run, name)):
             found[name] = labelled & set(image_exposed(weights))
@@ -247,7 +247,7 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
-            train, tune, test = parts(patients, ids, study, fold_seed(study, repeat, fold))
+            train, tune, test = parts(patients, ids, study, fold_seed(study.seed, repeat, fold))
             rows.append(site_probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
     probed = pd.concat(rows)[files.SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)

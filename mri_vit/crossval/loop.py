@@ -113,7 +113,7 @@ def _fit_fold(
     if done(folder):  # by another process, which this one waited for
         return
     remember(environment(study), folder / files.ENVIRONMENT)
-    seed = fold_seed(study, int(place["repeat"]), int(place["fold"]))
+    seed = fold_seed(study.seed, int(place["repeat"]), int(place["fold"]))
     train, tune, test = parts(patients, ids, study, seed)
     score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
     tables = {
@@ -141,9 +141,9 @@ def stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([table for table in tables if len(table)] or tables[:1])
 
 
-def fold_seed(study: Study, repeat: int, fold: int) -> int:
+def fold_seed(seed: int, repeat: int, fold: int) -> int:
     """The seed of all that is random in one fold, apart for every fold and repeat."""
-    return int(np.random.SeedSequence([study.seed, repeat, fold]).generate_state(1)[0])
+    return int(np.random.SeedSequence([seed, repeat, fold]).generate_state(1)[0])
 
 
 def parts(

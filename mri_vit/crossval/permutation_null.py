@@ -203,7 +203,7 @@ class Refitted:
         """The folds as the control itself had them."""
         place, folds = {visit: row for row, visit in enumerate(known.visits)}, []
         for fold, ids in enumerate(split):
-            train, _, test = parts(patients, ids, study, fold_seed(study, 0, fold))
+            train, _, test = parts(patients, ids, study, fold_seed(study.seed, 0, fold))
             trained = np.array([place[p.id] for p in train if p.id in place], dtype=int)
             rows = covariates.loc[[known.visits[row] for row in trained]]
             if not len(rows) or not varies(rows):

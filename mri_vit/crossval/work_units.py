@@ -24,7 +24,7 @@ from mri_vit.pretrain.encoder import pretrained, starting_from
 from mri_vit.run import executors, files
 from mri_vit.run.atomic import file_lock
 from mri_vit.run.jobs import Workplace
-from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, VIT
+from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, VIT, Pretrain
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report
 
@@ -98,33 +98,33 @@ def starting_study(study: Study, home: Path, folder: Path) -> Study:
     """The study as training in a fold's `folder` starts: from the encoder pretrained for it; `home` is the network's folder."""
     if study.pretrain.method == "none":
         return study
-    return starting_from((home if _serves_all_folds(study) else folder) / PRETRAINED, study)
+    return starting_from((home if _serves_all_folds(study.pretrain) else folder) / PRETRAINED, study)
 
 
 def weights_of_all_folds(study: Study, home: Path) -> Path | None:
     """The file of weights that every fold's training or own pretraining starts from, where there is one."""
-    return home / PRETRAINED if _serves_all_folds(study) else study.model.weights
+    return home / PRETRAINED if _serves_all_folds(study.pretrain) else study.model.weights
 
 
-def _serves_all_folds(study: Study) -> bool:
-    return study.pretrain.method != "none" and study.pretrain.patients != "others"
+def _serves_all_folds(settings: Pretrain) -> bool:
+    return settings.method != "none" and settings.patients != "others"
 
 
 def _of_network(name: str, study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path) -> Iterator[Job]:
     home, title = comparator_folder(run, name), "pretrain" if name == VIT else f"pretrain {name}"
-    if _serves_all_folds(study):
+    if _serves_all_folds(study.pretrain):
         yield Job(title, study, _chosen(study, patients), home / PRETRAINED, study.seed)
         return
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
-            folder, seed = files.fold_folder(home, repeat, fold), fold_seed(study, repeat, fold)
+            folder, seed = files.fold_folder(home, repeat, fold), fold_seed(study.seed, repeat, fold)
             train, tune, _ = parts(patients, ids, study, seed)  # in the order in which a fit is given them
             yield Job(f"{title} {folder.name}", study, [*train, *tune], folder / PRETRAINED, seed)
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
     """The patients of an encoder that serves all folds; nobody who has a label at another visit is unlabelled."""
-    known = tested(study, patients)
+    known = tested(study.endpoints, patients)
     return [p for p in patients if study.pretrain.patients == "all" or p.subject not in known]
 
 

@@ -117,7 +117,7 @@ def _apart(name: str, study: Study) -> str:
         return "its values are left out in turn"
     if OUTCOME.search(name):
         return "it is named like an outcome"
-    return "it is named after a label" if _names_label(name, study) else ""
+    return "it is named after a label" if _names_label(name, study.endpoints) else ""
 
 
 def withheld(columns: Sequence[str], study: Study) -> Withheld:
@@ -154,7 +154,7 @@ def _why_not(column: str, endpoint: Endpoint, study: Study) -> str:
         return "it is named like an outcome" if OUTCOME.search(column) or _named_after(column, later) else ""
     if SURGERY.search(column):
         return "the extent of resection is for survival alone"
-    return "a label of another endpoint is for survival alone" if _names_label(column, study) else ""
+    return "a label of another endpoint is for survival alone" if _names_label(column, study.endpoints) else ""
 
 
 def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study) -> None:
@@ -170,9 +170,9 @@ def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study)
             raise UsageError(f"controls.columns: no endpoint can be held against {name!r}: {told(apart)}; leave it out")
 
 
-def _names_label(column: str, study: Study) -> bool:
+def _names_label(column: str, endpoints: tuple[Endpoint, ...]) -> bool:
     """Whether a column is a label or named after one, such as `MGMT index`, `tert_promoter` or `Methylated`."""
-    return _named_after(column, {n.lower() for e in study.endpoints for n in (e.name, *e.columns)} | LABEL_COLUMNS)
+    return _named_after(column, {n.lower() for e in endpoints for n in (e.name, *e.columns)} | LABEL_COLUMNS)
 
 
 def _named_after(column: str, labels: Collection[str]) -> bool:

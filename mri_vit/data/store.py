@@ -31,7 +31,8 @@ from mri_vit.data.draw import EMPTY, NO_PATCH, NOWHERE, Draw, moved_windows, nei
 from mri_vit.data.tokens import Tokens
 from mri_vit.run import files
 from mri_vit.run.resource import free_memory
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.recipe import Model
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 Inputs = tuple[Float[Tensor, "b p k"], Int[Tensor, "b p"]]
@@ -44,8 +45,8 @@ READERS = 4  # files that are read at a time; a disk over a network answers seve
 IN_CACHE = 2**19  # bytes of patches that are changed at a time on a CPU, so that they stay in a core's cache
 
 
-def token_file(study: Study, patient: Patient) -> Path:
-    return study.prepared / patient.id / files.TOKENS
+def token_file(prepared: Path, patient: Patient) -> Path:
+    return prepared / patient.id / files.TOKENS
 
 
 def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b c"]:
@@ -53,9 +54,9 @@ def labels(patients: Sequence[Patient], endpoint: Endpoint) -> Float[Tensor, "b 
     return torch.tensor([[p.labels[column] for column in endpoint.columns] for p in patients], dtype=torch.float32)
 
 
-def all_tokens(prepared: Tokens, study: Study) -> Inputs:
+def all_tokens(prepared: Tokens, settings: Model) -> Inputs:
     """One patient as a batch of one with every token that the study's encoder reads."""
-    return chosen_tokens(prepared, study.model.tokens)
+    return chosen_tokens(prepared, settings.tokens)
 
 
 def chosen_tokens(prepared: Tokens, which: Literal["all", "foreground"]) -> Inputs:

@@ -90,7 +90,7 @@ def _do(
 ) -> None:
     of_comparators = (f"{files.COMPARATORS}/{name}/{files.FOLD_GLOB}" for name in {job.model for job in todo.values()} - {VIT})
     integrity.refuse_changed_run(networks, console, (*integrity.MAP_EVALUATION, *of_comparators))
-    prepared.refuse_changed_patients(study, [job.patient for job in todo.values()], folder)
+    prepared.refuse_changed_patients(study.prepared, [job.patient for job in todo.values()], folder)
     prepared.refuse_missing_scans(files_read(todo, study))
     with progress(console) as bar:
         task = bar.add_task("explain", total=len(todo), note="")

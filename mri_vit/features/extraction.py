@@ -209,7 +209,7 @@ def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
     run = study.output
     frozen_there = all((run / name).exists() for name in (files.COHORT, files.EXCLUDED))
     patients = run_cohort.included(study, run) if frozen_there else cohort.of_study(study)
-    paths = {patient.id: token_file(study, patient) for patient in patients}
+    paths = {patient.id: token_file(study.prepared, patient) for patient in patients}
     return {name: path for name, path in paths.items() if path.exists()}, [
         name for name, path in paths.items() if not path.exists()
     ]

@@ -40,7 +40,7 @@ from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings.recipe import CLINICAL, FUSED, INTENSITY, PERMUTED, SITE, SLICES, VIT, VOLUME
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Controls
 
 COVARIATES = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE)  # controls that are regressions on columns
@@ -86,7 +86,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
                 notes[run_cohort.SYNTHETIC_NOTE] = (
                     f"the run was trained on synthetic patients ({learned}); {len(real)} of the patients judged here are real"
                 )
-            _write(run, study, predicted, notes, folder)
+            _write(run, study.endpoints, predicted, notes, folder)
             if study.explained and VIT not in notes:
                 map_jobs.run_on_unseen(study, patients, run.folder, sum(repeat == 0 for repeat, _ in run.places), folder, console)
             report_run(folder, console)
@@ -116,7 +116,7 @@ def study_of_other_cohort(run: TrainedRun, other: Study, given: set[str]) -> Stu
     )
 
 
-def _write(run: TrainedRun, study: Study, predicted: list[Tables], notes: Notes, folder: Path) -> None:
+def _write(run: TrainedRun, endpoints: tuple[Endpoint, ...], predicted: list[Tables], notes: Notes, folder: Path) -> None:
     """The evaluation's records; `predictions.csv` last: where it is, the evaluation has ended.
 
     The run's own tables are copied for the endpoints and models judged here, with numbers instead of patients' ids.
@@ -127,7 +127,7 @@ def _write(run: TrainedRun, study: Study, predicted: list[Tables], notes: Notes,
     records = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
     own = predictions.load(run.folder / files.PREDICTIONS), predictions.load_survival(run.folder / files.SURVIVAL)
     numbers = {name: str(number) for number, name in enumerate(own[0].patient.unique(), 1)}
-    names = [endpoint.name for endpoint in study.endpoints]
+    names = [endpoint.name for endpoint in endpoints]
     for file, table in zip(integrity.INTERNAL_TABLES, own, strict=True):
         judged = table.loc[table.endpoint.isin(names) & table.model.isin(score.model)]
         records[file] = predictions.dumps(judged.assign(patient=judged.patient.map(numbers)))
@@ -237,7 +237,7 @@ def covariate_table(name: str, run: TrainedRun, study: Study, patients: Sequence
         return clinical(run, patients)
     if name == SITE:
         return _site(run, patients)
-    require_prepared(patients, study)
+    require_prepared(patients, study.prepared)
     if name == SLICES and study.controls.slices is None:
         raise UsageError("the run has none: no file of a 2D Vision Transformer was given")
     return OF_SCANS[name](patients, study)
@@ -270,11 +270,11 @@ def _site(run: TrainedRun, patients: Sequence[Patient]) -> pd.DataFrame:
     return pd.DataFrame({"site": list(of.values())}, pd.Index(list(of)), dtype=object)
 
 
-def require_prepared(patients: Sequence[Patient], study: Study) -> None:
+def require_prepared(patients: Sequence[Patient], prepared: Path) -> None:
     """Raise UsageError that names a patient who is no longer prepared, or whose tumour mask is gone."""
     for patient in patients:
         mask = patient.tumour_mask
-        if not (study.prepared / patient.id / files.PATIENT).is_file() or (mask and not mask.is_file()):
+        if not (prepared / patient.id / files.PATIENT).is_file() or (mask and not mask.is_file()):
             raise UsageError(f"not made: the prepared patient {patient.id}, or their tumour mask, no longer exists")
 
 
@@ -293,7 +293,7 @@ def fused(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[T
 
 
 def _each_fold(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> Iterator[Tables]:
-    require_prepared(run.patients, run.study)
+    require_prepared(run.patients, run.study.prepared)
     inner, outer = covariates(CLINICAL, run, study, patients)
     for place, train, tune, _ in run.fold_patients():
         home = files.fold_folder(comparator_folder(run.folder, FUSED), *place)

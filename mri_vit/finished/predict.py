@@ -145,8 +145,8 @@ def _predicted(
     """Write the folders and tables of prepared patients; returns those whose scans could not be read for the maps."""
     if not run.networks:
         raise UsageError(f"{run.folder}: no fold has {files.WEIGHTS}; the networks of a run are needed to predict")
-    overlaps = trained_run.overlap(run, study, patients, console)
-    excluded = [] if allowed.known else trained_run.refused_patients(run, study, overlaps, console)
+    overlaps = trained_run.overlap(run, study.prepared, patients, console)
+    excluded = [] if allowed.known else trained_run.refused_patients(run, study.cohort, overlaps, console)
     patients = without_excluded(patients, excluded)
     from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
 
@@ -335,7 +335,7 @@ def _identified(source: Path, niftis: Sequence[Path], study: Study) -> tuple[dic
             by_name = _files(visits[0], real) if visits else {}
             if sum(channel in by_name for channel in study.channels) > sum(channel in scans for channel in study.channels):
                 scans = by_name
-    scans |= {name: file for name, file in _by_ending(niftis, study).items() if name not in scans}
+    scans |= {name: file for name, file in _by_ending(niftis, study.channels).items() if name not in scans}
     read = set(scans.values())
     return scans, [file.relative_to(source).as_posix() for file in niftis if file not in read]
 
@@ -345,9 +345,9 @@ def _files(visit: Visit, real: Mapping[Path, Path]) -> dict[str, Path]:
     return {name: real[path] for name, path in {**visit.scans, **masks}.items() if path}
 
 
-def _by_ending(niftis: Sequence[Path], study: Study) -> dict[str, Path]:
+def _by_ending(niftis: Sequence[Path], channels: tuple[str, ...]) -> dict[str, Path]:
     """Files whose name ends with a word for one of the study's sequences, where only one file does."""
-    wanted = {key(channel): channel for channel in study.channels} | {w: o for w, o in OURS.items() if o in study.channels}
+    wanted = {key(channel): channel for channel in channels} | {w: o for w, o in OURS.items() if o in channels}
     candidates: dict[str, list[Path]] = {}
     for file in niftis:
         words = re.split(r"[^A-Za-z0-9]+", re.sub(r"(?i)\.nii(\.gz)?$", "", file.name))

@@ -54,7 +54,7 @@ from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings import recipe
-from mri_vit.settings.recipe import VIT
+from mri_vit.settings.recipe import VIT, Model
 from mri_vit.settings.schema import NO_BLOCK, Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and may not hold for this one"
@@ -104,7 +104,7 @@ def write_patient(
         endpoint.name: predicted_endpoints.of_endpoint(endpoint, outputs, basis.of_run, basis.show_untrusted, doubt)
         for endpoint in study.endpoints
     }
-    no_maps = why_no_maps(study, [name for name, endpoint in endpoints.items() if endpoint.value is not None])
+    no_maps = why_no_maps(study.model, [name for name, endpoint in endpoints.items() if endpoint.value is not None])
     with complete(folder, refuse_foreign) as beside:
         maps, explained = None, explained_fold(outputs, endpoints)
         if no_maps is None:
@@ -212,10 +212,10 @@ def _remarks(
     yield from basis.remarks
 
 
-def why_no_maps(study: Study, shown: Collection[str]) -> str | None:
+def why_no_maps(settings: Model, shown: Collection[str]) -> str | None:
     """Why a patient gets no maps; None where maps are made."""
-    if not study.model.attends:
-        return NO_BLOCK if study.model.architecture == "vit" else NOT_VIT.format(study.model.architecture)
+    if not settings.attends:
+        return NO_BLOCK if settings.architecture == "vit" else NOT_VIT.format(settings.architecture)
     return None if shown else NO_ENDPOINT
 
 

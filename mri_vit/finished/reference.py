@@ -80,7 +80,7 @@ def reference_of_run(run: TrainedRun, step: Callable[[], None]) -> Reference | s
         return stored
     first = first_visits(run.patients)
     try:
-        prepared.refuse_changed_patients(run.study, run.patients, run.folder)
+        prepared.refuse_changed_patients(run.study.prepared, run.patients, run.folder)
     except MriVitError as error:
         return str(error)
     if any(load_record(run.study.prepared / patient.id).get("schema") != prepared.SCHEMA for patient in first):

@@ -77,7 +77,7 @@ class TrainedRun:
         """Each fold's place with its training, tuning and test patients."""
         for repeat, split in enumerate(self.splits):
             for fold, ids in enumerate(split):
-                yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study, repeat, fold))
+                yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study.seed, repeat, fold))
 
     @property
     def notes(self) -> dict[str, str]:
@@ -203,7 +203,7 @@ def refuse_own_patients(run: TrainedRun, study: Study, patients: Sequence[Patien
             )
 
 
-def overlap(run: TrainedRun, study: Study, patients: Sequence[Patient], console: Console) -> dict[str, Known]:
+def overlap(run: TrainedRun, prepared: Path, patients: Sequence[Patient], console: Console) -> dict[str, Known]:
     """By patient whether the run, or the weights it started from, saw them in training; warns of those it did.
 
     Raises IntegrityError where the run's hashes of voxels are damaged, UsageError where an older version recorded none.
@@ -212,7 +212,7 @@ def overlap(run: TrainedRun, study: Study, patients: Sequence[Patient], console:
     exposed = {name for file in weights for known in (label_exposed, image_exposed) for name in known(file)} - run.subjects
     overlaps = {}
     for patient in patients:
-        twin, subject = run.twin(study.prepared / patient.id), patient.subject
+        twin, subject = run.twin(prepared / patient.id), patient.subject
         same_id, is_exposed = subject in run.subjects, subject in exposed
         sentence = "The run was not trained on these scans."
         if twin:
@@ -227,7 +227,7 @@ def overlap(run: TrainedRun, study: Study, patients: Sequence[Patient], console:
     return overlaps
 
 
-def refused_patients(run: TrainedRun, study: Study, overlaps: Mapping[str, Known], console: Console) -> Excluded:
+def refused_patients(run: TrainedRun, cohort: Path, overlaps: Mapping[str, Known], console: Console) -> Excluded:
     """The patients the run was trained on, as excluded. Raises UsageError that names both where no other patient is left."""
     reasons = {
         name: f"has a scan of {known.twin}, whom the run {run.folder.name} was trained on, so a score would look better than it"
@@ -237,7 +237,7 @@ def refused_patients(run: TrainedRun, study: Study, overlaps: Mapping[str, Known
     }
     if len(reasons) == len(overlaps):
         name, reason = next(iter(reasons.items()))
-        raise UsageError(f"{study.cohort}: patient {name} {reason}")
+        raise UsageError(f"{cohort}: patient {name} {reason}")
     for name, reason in reasons.items():
         say(console, f"excluded {name}: {reason}", WARNING)
     return [{"patient": name, "file": "", "reason": reason} for name, reason in reasons.items()]

@@ -88,7 +88,8 @@ class Neural:
         """Parameters; floating-point operations and seconds for one patient's prediction; seconds of training."""
         device = next(net.parameters()).device
         batch = [
-            part.to(device) for part in all_tokens(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
+            part.to(device)
+            for part in all_tokens(tokens.load(token_file(self.study.prepared, patient), self.study.channels), self.study.model)
         ]
         net.eval()(*batch)  # the first call of a shape is slower
         seconds = []
@@ -128,7 +129,9 @@ class Neural:
         self.network.eval()
         rows = []
         for patient in patients:
-            patches, place = all_tokens(tokens.load(token_file(self.study, patient), self.study.channels), self.study)
+            patches, place = all_tokens(
+                tokens.load(token_file(self.study.prepared, patient), self.study.channels), self.study.model
+            )
             rows.append(self.network.encoder(patches.to(device), place.to(device))[0].float().cpu().numpy())
         return np.stack(rows)
 

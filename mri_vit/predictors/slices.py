@@ -56,7 +56,7 @@ def slices_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
     for patient in patients:
         kept = study.prepared / files.SLICES / known / f"{patient.id}.safetensors"
         try:
-            file = token_file(study, patient)
+            file = token_file(study.prepared, patient)
             if not file.is_file():
                 raise IntegrityError(f"{file}: no such file; {tokens.AGAIN}")
             of_tokens = integrity.sha256(file)

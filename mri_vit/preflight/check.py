@@ -32,6 +32,7 @@ from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
 from mri_vit.settings.recipe import CLINICAL
 from mri_vit.settings.schema import Endpoint, Study, Train
+from mri_vit.settings.sections import Prepare
 from mri_vit.settings.source import ABSENT, shown
 
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
@@ -49,7 +50,7 @@ def check(study: Study) -> Check:
     began = time.perf_counter()
     table = cohort.examine(study.cohort, study.endpoints, study.prepare.needs, study.channels)
     findings = [*_of_table(table), *_of_decisions(study, table)]
-    info = scans.inspect(file for p in table.patients for file in _files(p, study).values())
+    info = scans.inspect(file for p in table.patients for file in _files(p, study.prepare).values())
     findings += _of_files(study, table, info)
     findings += _of_copies(study, _without_excluded(table.patients, findings), info)
     kept = _without_excluded(table.patients, findings)
@@ -136,10 +137,10 @@ def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
     yield from (_finding("noticed", "table", words) for words in warnings)
 
 
-def _files(patient: Patient, study: Study) -> dict[str, Path]:
+def _files(patient: Patient, settings: Prepare) -> dict[str, Path]:
     """The files of a patient that the study reads, by column."""
     masks = {"tumour_mask": patient.tumour_mask}
-    if study.prepare.brain in ("auto", "mask"):
+    if settings.brain in ("auto", "mask"):
         masks["brain_mask"] = patient.brain_mask
     return {name: file for name, file in (patient.scans | masks).items() if file}
 
@@ -150,7 +151,7 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
     files: dict[tuple[Severity, str], list[str]] = defaultdict(list)
     reference = study.prepare.reference
     for p in table.patients:
-        own = _files(p, study)
+        own = _files(p, study.prepare)
         empty = [name for name in study.channels if name in table.header and name not in own]
         if empty:
             needed = any(name in study.prepare.needs for name in empty)
@@ -167,7 +168,7 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
             key: tuple[Severity, str] = ("excluded", printable(f"{name}: {fault}"))
             patients[key].append(p.id)
             absent = fault.startswith(ABSENT)  # then the place where it was expected matters
-            files[key].append(printable(shown(own[name])) if absent else _relative(own[name], study))
+            files[key].append(printable(shown(own[name])) if absent else _relative(own[name], study.cohort))
         if doubtful := [name for name, file in own.items() if info[file].doubtful]:
             words = f"{', '.join(doubtful)}: the file's size differs from what its header announces; `prepare` reads it whole"
             patients["noticed", words].append(p.id)
@@ -175,9 +176,9 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
         yield _finding(severity, "scans", words, patients=tuple(ids), files=tuple(files.get((severity, words), ())))
 
 
-def _relative(file: Path, study: Study) -> str:
+def _relative(file: Path, cohort: Path) -> str:
     """A file by its place beside the table, short and fit to be printed."""
-    return printable(shown(os.path.relpath(file, os.path.realpath(study.cohort.parent))))
+    return printable(shown(os.path.relpath(file, os.path.realpath(cohort.parent))))
 
 
 def _of_copies(study: Study, patients: Sequence[Patient], info: Mapping[Path, FileInfo]) -> Iterator[Finding]:
@@ -198,7 +199,7 @@ def _of_copies(study: Study, patients: Sequence[Patient], info: Mapping[Path, Fi
         which = ", ".join(f"{p.id} {channel}" for p, channel in users)
         severity, expected = ("refused", "each scan once: keep one") if len(ids) > 1 else ("excluded", "two different scans")
         words = f"the same scan is listed twice ({which}); expected {expected}"
-        files = tuple(_relative(path, study) for path in group)
+        files = tuple(_relative(path, study.cohort) for path in group)
         yield _finding(severity, "duplicates", words, patients=ids, files=files)
     for group in scans.duplicate_persons(patients):
         words = "labels and clinical columns are all equal: one person under several ids?"

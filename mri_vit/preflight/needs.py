@@ -27,7 +27,7 @@ from mri_vit.model.network import Network
 from mri_vit.preflight.document import Hours, Needs
 from mri_vit.pretrain.dino import GLOBALS
 from mri_vit.run.resource import free_disk, free_memory
-from mri_vit.settings.recipe import SHUFFLED, VIT
+from mri_vit.settings.recipe import SHUFFLED, VIT, Model
 from mri_vit.settings.schema import Study
 
 FOREGROUND = 640 / 2744  # share of the grid positions that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
@@ -118,7 +118,7 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
     with torch.device("meta"):  # shapes alone
         net = Network(model, study.grid, [], study.channels)
     forward, drawn_forward = (network.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
-    rate = _rate(study)
+    rate = _rate(study.model)
     learning = labelled * (1 - 1 / folds)
     steps = train.epochs * learning * (1 - train.val_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
     evaluations = train.epochs / train.val_every * learning * train.val_fraction * forward
@@ -154,10 +154,10 @@ def _pretraining_passes(study: Study) -> int:
     return 3 * views + GLOBALS if views else 3
 
 
-def _rate(study: Study) -> float:
-    if study.model.architecture in BASELINES and study.model.architecture not in ("monai_vit", "swin_vit"):
+def _rate(settings: Model) -> float:
+    if settings.architecture in BASELINES and settings.architecture not in ("monai_vit", "swin_vit"):
         return CONVOLUTION_RATE
-    return VIT_RATE if study.model.shape[0] >= 384 else SMALL_RATE  # 384: ViT-S
+    return VIT_RATE if settings.shape[0] >= 384 else SMALL_RATE  # 384: ViT-S
 
 
 def _batch(study: Study, patients: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:

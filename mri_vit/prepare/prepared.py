@@ -151,8 +151,8 @@ def freeze_patients(study: Study, patients: Sequence[Patient], run: Path) -> Non
     changed = sorted(i for i in before | found if before.get(i) != found.get(i))
     if changed:
         raise UsageError(f"{run}: scans of {', '.join(changed)} changed since training began; choose another output or delete it")
-    refuse_changed_patients(study, patients, run)
-    remember_patients(study, patients, run)  # before inputs.json, which alone is an older version's
+    refuse_changed_patients(study.prepared, patients, run)
+    remember_patients(study.prepared, patients, run)  # before inputs.json, which alone is an older version's
     write_bytes(json.dumps(found, indent=1).encode(), file)
     seen = {patient.id: voxels(study.prepared / patient.id) for patient in patients}
     write_bytes(json.dumps(seen, indent=1).encode(), run / files.VOXELS)
@@ -170,7 +170,7 @@ def _scans(study: Study, patient: Patient) -> dict[str, str]:
         return {name: scan["sha256"] for name, scan in found["inputs"].items()}
 
 
-def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+def refuse_changed_patients(prepared: Path, patients: Sequence[Patient], run: Path) -> None:
     """Raise UsageError when a prepared patient is not there, or not the one that the run was trained on; IntegrityError when
     one's files are another's or changed.
 
@@ -179,10 +179,10 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
     """
     before = read_json_or_empty(run / files.PREPARED)
     for patient in patients:
-        folder = study.prepared / patient.id
+        folder = prepared / patient.id
         if not (folder / files.PATIENT).is_file():
             raise UsageError(
-                f"{study.prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
+                f"{prepared}: patient {patient.id} is not prepared here; run `mri-vit prepare` first, or, where the run was"
                 " copied, copy its prepared patients too or name their folder with --prepared"
             )
         if not before and (run / files.INPUTS).is_file():
@@ -199,10 +199,10 @@ def refuse_changed_patients(study: Study, patients: Sequence[Patient], run: Path
             )
 
 
-def remember_patients(study: Study, patients: Sequence[Patient], run: Path) -> None:
+def remember_patients(prepared: Path, patients: Sequence[Patient], run: Path) -> None:
     """Write down which prepared patients the run is trained on, unless that was done before."""
     if not (run / files.PREPARED).is_file():
-        found = {patient.id: _tokens(study.prepared / patient.id) for patient in patients}
+        found = {patient.id: _tokens(prepared / patient.id) for patient in patients}
         write_bytes(json.dumps(found, indent=1).encode(), run / files.PREPARED)
 
 

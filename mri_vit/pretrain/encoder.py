@@ -117,7 +117,7 @@ def pretrain_on(
     state, clock = checkpoint.State(), checkpoint.Clock()
     if unfinished.exists():
         state = checkpoint.load(unfinished, method, adamw)
-    held = store([token_file(study, patient) for patient in patients], fabric.device)
+    held = store([token_file(study.prepared, patient) for patient in patients], fabric.device)
     feed = partial(views, [patient.id for patient in patients], held, method, seed, partial(part, fabric=fabric))
     for step in steps(feed, objective(method, net, state), Learner(fabric, net, adamw), plan, state, report):
         method.stepped((step.number + 1) / plan.steps)

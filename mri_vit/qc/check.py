@@ -299,11 +299,11 @@ class CheckedCohort:
     excluded: Excluded
 
 
-def outcome(finding: Finding, decisions: Mapping[str, Decision], study: Study) -> str:
+def outcome(finding: Finding, decisions: Mapping[str, Decision], settings: Quality) -> str:
     """What becomes of a finding's patient: kept by a reviewer, excluded or flagged."""
     if (decision := decisions.get(finding.patient)) and decision.keep:
         return KEPT
-    return EXCLUDED if finding.reason in study.qc.exclude else FLAGGED
+    return EXCLUDED if finding.reason in settings.exclude else FLAGGED
 
 
 def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
@@ -348,7 +348,7 @@ def check_cohort(
     excluded = sorted([*unprepared, *_excluded(findings, decisions, study)], key=lambda row: order[row["patient"]])
     _refuse_other_patients(excluded, folder)
     table = (
-        [row.patient, row.reason, row.scan, f"{row.figure:.4g}", outcome(row, decisions, study), row.words]
+        [row.patient, row.reason, row.scan, f"{row.figure:.4g}", outcome(row, decisions, study.qc), row.words]
         for rows in findings.values()
         for row in rows
     )
@@ -365,7 +365,7 @@ def _excluded(findings: Mapping[str, Sequence[Finding]], decisions: Mapping[str,
         decision = decisions.get(name)
         if decision and not decision.keep:
             rows.append({"patient": name, "file": "", "reason": f"{DROPPED_REASON} ({decision.who}: {decision.why})"})
-        elif grave := [finding for finding in of_patient if outcome(finding, decisions, study) == EXCLUDED]:
+        elif grave := [finding for finding in of_patient if outcome(finding, decisions, study.qc) == EXCLUDED]:
             kinds = ", ".join(dict.fromkeys(f"{finding.scan} {finding.reason}".strip() for finding in grave))
             words = "; ".join(finding.words for finding in grave)
             rows.append({"patient": name, "file": "", "reason": f"{QC_REASON}{kinds} ({words})"})
@@ -389,7 +389,7 @@ def _print_counts(
 ) -> None:
     patients: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, of_patient in findings.items():
-        for key in {(outcome(finding, decisions, study), finding.reason): None for finding in of_patient}:
+        for key in {(outcome(finding, decisions, study.qc), finding.reason): None for finding in of_patient}:
             patients[key].append(name)
     for (became, reason), names in sorted(patients.items()):
         some = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -122,7 +122,7 @@ def _card(study: Study, checked: CheckedCohort, name: str, pixels: tuple[int, in
     return Card(
         name,
         pixels,
-        [(finding, check.outcome(finding, checked.decisions, study)) for finding in checked.findings[name]],
+        [(finding, check.outcome(finding, checked.decisions, study.qc)) for finding in checked.findings[name]],
         checked.decisions.get(name),
         [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
         {scan: _of_scan(record, scan, far) for scan in quality["scans"]},

@@ -25,6 +25,7 @@ from mri_vit.data.draw import Draw
 from mri_vit.errors import MriVitError
 from mri_vit.model.encoder import Block
 from mri_vit.run.resource import require_gpus
+from mri_vit.settings.recipe import Model, Train
 from mri_vit.settings.schema import Study
 
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its tips on cards and precision, once for each fold
@@ -59,11 +60,11 @@ def one_device(study: Study, *loggers: Logger) -> Fabric:
     fabric = Fabric(
         accelerator="auto",
         devices=1,
-        precision=precision(study),
+        precision=precision(study.train),
         plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
         loggers=list(loggers),
     )
-    _deterministic(fabric.device, study)
+    _deterministic(fabric.device, study.model)
     return fabric
 
 
@@ -75,7 +76,7 @@ def several_devices(study: Study, *loggers: Logger) -> Fabric:
         accelerator="auto",
         devices=count,
         strategy=DDPStrategy(start_method="spawn", find_unused_parameters=study.pretrain.method != "none"),
-        precision=precision(study),
+        precision=precision(study.train),
         plugins=LightningEnvironment(),
         loggers=list(loggers),
     )
@@ -88,14 +89,14 @@ def _begun(function: Callable[..., T], *rest: Any) -> T:
 
 def _guarded(study: Study, call: Callable[[Fabric], T], fabric: Fabric) -> tuple[MriVitError | None, T | None]:
     """In each process. What is raised there would reach the first as text."""
-    _deterministic(fabric.device, study)
+    _deterministic(fabric.device, study.model)
     try:
         return None, call(fabric)
     except MriVitError as error:
         return error, None
 
 
-def _deterministic(device: torch.device, study: Study) -> None:
+def _deterministic(device: torch.device, settings: Model) -> None:
     """On a GPU, ask for algorithms that give the same bits each time.
 
     Attention adds up its gradients in one order only where operations without such an algorithm are errors (measured on an H200:
@@ -103,13 +104,13 @@ def _deterministic(device: torch.device, study: Study) -> None:
     """
     if device.type == "cuda":
         ordered = os.environ.get("CUBLAS_WORKSPACE_CONFIG") in (":4096:8", ":16:8")  # else products of matrices would be refused
-        torch.use_deterministic_algorithms(True, warn_only=not ordered or study.model.architecture != "vit")
+        torch.use_deterministic_algorithms(True, warn_only=not ordered or settings.architecture != "vit")
 
 
-def precision(study: Study) -> Literal["32-true", "bf16-mixed"]:
+def precision(settings: Train) -> Literal["32-true", "bf16-mixed"]:
     """Mixed precision where the device computes in bfloat16; on a CPU that is slower than float32."""
-    if study.train.precision != "auto":
-        return study.train.precision
+    if settings.precision != "auto":
+        return settings.precision
     return "bf16-mixed" if torch.cuda.is_available() and torch.cuda.is_bf16_supported() else "32-true"
 
 

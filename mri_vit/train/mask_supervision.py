@@ -32,18 +32,19 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Prepare
 
 TUMOUR_LOGIT_INIT = -4.0  # log odds of tumour at the start: 2 % of a brain, as of a tumour of 25 ml in 1,300 ml
 
 
-def refuse_without_masks(network: Network, patients: Sequence[Patient], study: Study) -> None:
+def refuse_without_masks(network: Network, patients: Sequence[Patient], settings: Prepare) -> None:
     """Raise UsageError for a network without regions to supervise, and where no patient has a mask or will get one."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
         raise UsageError(
             f"train.mask_supervision_… needs tokens, or the voxels of a last convolutional map: {architecture} has neither"
         )
-    if not study.prepare.tumour_command and not any(patient.tumour_mask for patient in patients):
+    if not settings.tumour_command and not any(patient.tumour_mask for patient in patients):
         raise UsageError(
             f"train.mask_supervision_… needs tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
             " table's column tumour_mask, give prepare.tumour_command, or leave those keys out"
@@ -65,7 +66,7 @@ class Masks:
         places, rows, held = [], [], []
         self.holds: list[Bool[np.ndarray, " f"]] = []  # by patient, which stored places have tumour
         for patient in patients:
-            place = tokens.load_place(token_file(study, patient))
+            place = tokens.load_place(token_file(study.prepared, patient))
             tumour = self._of(patient, place, study)
             self.holds.append((tumour != 0).any(dim=1).numpy())
             around = np.append(self.holds[-1], False)[neighbours(place, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last

@@ -81,7 +81,7 @@ class Feed:
     ) -> None:
         self.patients, self.ids = patients, [patient.id for patient in patients]
         self.study, self.device, self.seed, self.share = study, device, seed, share
-        self.store: Store = store([token_file(study, patient) for patient in patients], device)
+        self.store: Store = store([token_file(study.prepared, patient) for patient in patients], device)
         self.labels: Labels = {e.name: labels(patients, e).to(device) for e in study.endpoints}
 
     @cached_property
@@ -171,7 +171,7 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
     net.eval()
     rows = []
     for patient in patients:
-        patches, place = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
+        patches, place = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
         rows.append(net(patches.to(device), place.to(device)))
     return {name: torch.cat([row[name] for row in rows]).float().cpu() for name in rows[0]}
 

@@ -73,7 +73,7 @@ def ready(study: Study, patients: Sequence[Patient], way: Callable[[Sequence[Pat
     """What the steps of a training are given."""
     write(study, patients)
     feed = Feed(patients, study, DEVICE, seed=0)
-    feed.store = way([token_file(study, patient) for patient in patients])
+    feed.store = way([token_file(study.prepared, patient) for patient in patients])
     return feed(turns())
 
 
@@ -131,7 +131,7 @@ def fed_before(study: Study, patients: Sequence[Patient]) -> Run:
 
 
 def batch_before(patients: Sequence[Patient], study: Study, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    loaded = [tokens.load(token_file(study, patient)) for patient in patients]
+    loaded = [tokens.load(token_file(study.prepared, patient)) for patient in patients]
     parts = []
     for prepared in loaded:
         flip = study.train.flip_lr and torch.rand((), generator=generator) < 0.5

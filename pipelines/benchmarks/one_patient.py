@@ -35,7 +35,7 @@ def main(folder: Path, output: Path) -> None:
     torch.manual_seed(0)
     mgmt = DEFAULT_ENDPOINTS[0]
     network = Network(study.model, study.grid, [Head(mgmt, "binary")]).eval()
-    patches, place = all_tokens(tokens.load(token_file(study, patient)), study)
+    patches, place = all_tokens(tokens.load(token_file(study.prepared, patient)), study.model)
     began = time.perf_counter()
     with torch.no_grad():
         cls = network.encoder(patches, place)

@@ -86,7 +86,7 @@ def masked(study: Study, patients: Sequence[Patient]) -> Run:
     torch.manual_seed(0)
     net = MaskedAutoencoder(untrained_encoder(study), study).to(DEVICE).train()
     adamw = torch.optim.AdamW(net.learned(), lr=study.pretrain.learning_rate, betas=study.train.betas)
-    held = store([token_file(study, patient) for patient in patients], DEVICE)
+    held = store([token_file(study.prepared, patient) for patient in patients], DEVICE)
 
     def loss() -> Tensor:
         (shown,) = views([patient.id for patient in patients], held, net, 0, whole_batch, [everybody(patients)])
@@ -113,7 +113,7 @@ def write(study: Study, patients: Sequence[Patient]) -> None:
     grid: Grid = study.grid
     generator = np.random.default_rng(0)
     for patient in patients:
-        path = token_file(study, patient)
+        path = token_file(study.prepared, patient)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             place = np.sort(generator.permutation(grid.places)[:FOREGROUND]).astype(np.int16)

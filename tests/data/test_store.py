@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 
 
 def files(study: Study) -> list[Path]:
-    return [token_file(study, patient) for patient in cohort.read(study.cohort, study.endpoints)]
+    return [token_file(study.prepared, patient) for patient in cohort.read(study.cohort, study.endpoints)]
 
 
 def patients(study: Study) -> list[Tokens]:

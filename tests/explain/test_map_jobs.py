@@ -39,8 +39,8 @@ def test_a_network_without_a_block_has_no_maps_and_says_why(tiny: Study):
     net = Network(study.model, study.grid, [Head(tiny.endpoints[0], "binary")]).eval()
     with pytest.raises(ValueError, match=r"maps need a block to attend, and model\.depth 0 has none"):
         patient_maps.of_patient(patient, net, study)
-    assert why_no_maps(study, {"mgmt"}) == NO_BLOCK
-    assert why_no_maps(tiny, {"mgmt"}) is None
+    assert why_no_maps(study.model, {"mgmt"}) == NO_BLOCK
+    assert why_no_maps(tiny.model, {"mgmt"}) is None
 
 
 def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: Study):

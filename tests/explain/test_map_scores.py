@@ -209,7 +209,7 @@ def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Stu
 
 def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
     net = network(0).eval()
-    patches, place = all_tokens(tokens.load(token_file(study, someone)), study)
+    patches, place = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
     at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
     maps = relevances(net, patches, place, study.explain.methods)
@@ -248,7 +248,7 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
 def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
     study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch
 ):
-    prepared = tokens.load(token_file(study, someone))
+    prepared = tokens.load(token_file(study.prepared, someone))
 
     def brain(net, patches, place, methods, signs):
         inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
@@ -274,7 +274,7 @@ def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_
     net, turned = network(0), network(0)
     for weights in turned.head["mgmt"].parameters():
         weights.data.neg_()
-    batch = all_tokens(tokens.load(token_file(study, someone)), study)
+    batch = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
     signs = target.predicted(net, *batch)
     same = gradient_attention(net, *batch, signs)["mgmt"]
     torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
@@ -316,7 +316,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 
     monkeypatch.setattr(map_scores, "curves", numbered)
     found = evaluated(someone, study, [net], None)["curves"]
-    maps = relevances(net, *all_tokens(tokens.load(token_file(study, someone)), study), study.explain.methods)
+    maps = relevances(net, *all_tokens(tokens.load(token_file(study.prepared, someone)), study.model), study.explain.methods)
     for curve in found:
         if curve["method"] == "random":
             assert curve["value"] == [(map_scores.RANDOM_ORDERS - 1) / 2] * 9

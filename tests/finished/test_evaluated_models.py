@@ -133,7 +133,7 @@ def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_t
     split = folds.load(past.output / files.FOLDS, inside)[0]
     said: dict[str, list[tuple[pd.DataFrame, pd.DataFrame]]] = {FUSED: [], "clinical": []}
     for fold, ids in enumerate(split):
-        train, tune, _ = parts(inside, ids, past, fold_seed(past, 0, fold))
+        train, tune, _ = parts(inside, ids, past, fold_seed(past.seed, 0, fold))
         own = networks(together)["vit"]
         for name, predictor in (
             (FUSED, LateFusion(Neural.fitted(own, files.fold_folder(past.output, 0, fold)), ages, tmp_path)),

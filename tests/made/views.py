@@ -19,7 +19,7 @@ from mri_vit.settings.schema import CHANNELS, Study
 
 def loaded(patients: Sequence[Patient], study: Study) -> list[Tokens]:
     """The tokens of these patients."""
-    return [load(token_file(study, patient)) for patient in patients]
+    return [load(token_file(study.prepared, patient)) for patient in patients]
 
 
 def in_memory(patients: Sequence[Tokens]) -> Held:

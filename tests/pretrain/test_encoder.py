@@ -109,7 +109,7 @@ def test_what_was_made_ahead_is_what_a_fit_would_have_made(tiny, tmp_path):
     assert mri_vit("train", study) == 0
     patients = cohort.read(study.cohort, study.endpoints)
     for number, (file, test) in enumerate(of_folds(study, study.output).items()):
-        seed = loop.fold_seed(study, 0, number)
+        seed = loop.fold_seed(study.seed, 0, number)
         train, tune, _ = loop.parts(patients, sorted(test), study, seed)
         folder = tmp_path / file.parent.name
         folder.mkdir()

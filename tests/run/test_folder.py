@@ -121,4 +121,4 @@ def test_a_prepared_patient_that_is_a_link_is_refused_before_anybody_is_prepared
 
 def test_a_volume_control_whose_prepared_patients_were_not_copied_with_the_run_is_told_as_not_made(tmp_path: Path):
     with pytest.raises(UsageError, match="not made: the prepared patient P1"):  # which an evaluation notes in its report
-        evaluate.require_prepared([Patient("P1", {}, {}, {})], study_in(tmp_path))
+        evaluate.require_prepared([Patient("P1", {}, {}, {})], study_in(tmp_path).prepared)

@@ -143,7 +143,7 @@ def test_on_a_gpu_what_has_no_order_is_refused_while_our_own_encoder_trains(tiny
     study = tiny.model_copy(update={"model": Model(architecture=architecture)})
 
     def trained(_: Any) -> tuple[bool, bool]:
-        devices._deterministic(torch.device("cuda"), study)
+        devices._deterministic(torch.device("cuda"), study.model)
         return torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
 
     assert devices.on_devices(study, trained) == (True, not refuses)

@@ -339,7 +339,9 @@ def test_settled_means_are_those_of_the_networks_inputs_now_and_outputs_then_dif
         norm.running_mean.fill_(1e6)  # type: ignore[union-attr]
     settle(net, Feed(patients[:8], study, torch.device("cpu"), seed=0))
     first = net.encoder.net.conv1
-    volumes = [net.encoder.volume(*all_tokens(tokens.load(token_file(study, patient)), study)) for patient in patients[:8]]
+    volumes = [
+        net.encoder.volume(*all_tokens(tokens.load(token_file(study.prepared, patient)), study.model)) for patient in patients[:8]
+    ]
     expected = first(torch.cat(volumes)).mean(dim=(0, 2, 3, 4))
     assert torch.allclose(norms[0].running_mean, expected, rtol=1e-4, atol=1e-5)  # type: ignore[arg-type]
     assert outputs(net, patients, study, torch.device("cpu"))["mgmt"].std() > 1e-3

@@ -47,7 +47,7 @@ from mri_vit.run.integrity import as_written, read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say, waiting
 from mri_vit.settings import recipe
 from mri_vit.settings.file import all_from_demo
-from mri_vit.settings.recipe import VIT
+from mri_vit.settings.recipe import VIT, Train
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import untrained
@@ -134,7 +134,7 @@ def run(
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
     integrity.refuse_changed_run(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
     of_landscape = () if "landscape" in request.without else fold.train
-    prepared.refuse_changed_patients(study, [*fold.test, *of_landscape], folder)
+    prepared.refuse_changed_patients(study.prepared, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, request.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
@@ -155,7 +155,7 @@ def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: i
         number = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
     if not 1 <= number <= len(split):
         raise UsageError(f"--fold {number}: the run has folds 1 to {len(split)}")
-    seed = fold_seed(study, 0, number - 1)
+    seed = fold_seed(study.seed, 0, number - 1)
     train, _, test = parts(patients, split[number - 1], study, seed)
     if patient and patient not in {p.id for p in test}:
         raise UsageError(f"--patient {patient}: not a test patient of fold {number} ({', '.join(p.id for p in test)})")
@@ -180,7 +180,7 @@ def _learned(
     if len(set(without)) == len(get_args(Costly)):
         return LearnedResults()
     seconds = sum(
-        passes(len(of.after.heads), 1, without if of is subject else ("features", *without)) * seconds_each(home, of.study)
+        passes(len(of.after.heads), 1, without if of is subject else ("features", *without)) * seconds_each(home, of.study.train)
         for of, home in zip((subject, *beside), homes, strict=True)
     )
     if seconds > LONG_SECONDS:
@@ -194,13 +194,13 @@ def _learned(
         return measure_learned(subject, beside, without)
 
 
-def seconds_each(home: Path, study: Study) -> float:
+def seconds_each(home: Path, settings: Train) -> float:
     """How long one of the fold's networks took for a patient when it was trained; 0 where that was not written."""
     file = home / files.COST
     if not file.exists():
         return 0.0
     with as_written(file):
-        return float(json.loads(file.read_bytes())["patient_seconds"]) / study.train.seeds
+        return float(json.loads(file.read_bytes())["patient_seconds"]) / settings.seeds
 
 
 def convolutional(study: Study) -> list[str]:

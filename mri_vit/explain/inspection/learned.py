@@ -152,11 +152,11 @@ def batch_normalised(net: Network) -> bool:
 
 def frame_of(patient: Patient, study: Study, net: Network) -> BrainFrame:
     """The frame that a prepared patient gives, on the network's device."""
-    prepared = tokens.load(token_file(study, patient), study.channels)
+    prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     device = next(net.parameters()).device
     volume = torch.from_numpy(tokens.to_volume(prepared)).float().to(device)
     brain = (volume != 0).any(dim=0)
-    place = all_tokens(prepared, study)[1][0].to(device)
+    place = all_tokens(prepared, study.model)[1][0].to(device)
     return BrainFrame(place, brain, float(roughness(volume, brain)))
 
 
@@ -165,7 +165,7 @@ def represented(net: Network, patients: Sequence[Patient], study: Study) -> Floa
     """What the heads read of each patient."""
     device, rows = next(net.parameters()).device, []
     for patient in patients:
-        patches, place = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
+        patches, place = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
         rows.append(net.encoder(patches.to(device), place.to(device)))
     return torch.cat(rows)
 
@@ -323,7 +323,7 @@ def measure_landscape(subject: InspectedFold) -> Landscape:
     """The landscape of a subject's trained network."""
     study, net = subject.study, subject.after.eval()
     labelled = [p for p in subject.train if any(p.knows(endpoint) for endpoint in study.endpoints)]
-    chosen = {"training": sample(labelled, study), "test": sample(subject.patients, study)}
+    chosen = {"training": sample(labelled, study.seed), "test": sample(subject.patients, study.seed)}
     losses = {part: loss_of(patients, study, net) for part, patients in chosen.items()}
     generator = torch.Generator().manual_seed(study.seed)
     across, up = random_direction(net, generator), random_direction(net, generator)
@@ -337,9 +337,9 @@ def measure_landscape(subject: InspectedFold) -> Landscape:
     )
 
 
-def sample(patients: Sequence[Patient], study: Study) -> list[Patient]:
+def sample(patients: Sequence[Patient], seed: int) -> list[Patient]:
     """At most `LANDSCAPE_PATIENTS` of them, the same every time; a table may be sorted by label."""
-    order = stream("landscape", study.seed).permutation(len(patients))
+    order = stream("landscape", seed).permutation(len(patients))
     return [patients[index] for index in sorted(order[:LANDSCAPE_PATIENTS])]
 
 

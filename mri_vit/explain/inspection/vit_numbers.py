@@ -123,8 +123,8 @@ def measure_vit(
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
-    prepared = [tokens.load(token_file(study, p), study.channels) for p in subject.patients[:PATIENTS]]
-    batches = [all_tokens(patient, study) for patient in prepared]
+    prepared = [tokens.load(token_file(study.prepared, p), study.channels) for p in subject.patients[:PATIENTS]]
+    batches = [all_tokens(patient, study.model) for patient in prepared]
     places = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
     peak = places[int(rolled["after"][1:].argmax())]

@@ -123,7 +123,7 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
 
     `called` are classes by endpoint, 1 or -1, that the maps explain instead of the classes which this network predicts.
     """
-    prepared = tokens.load(token_file(study, patient), study.channels)
+    prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     device = next(net.parameters()).device
     read = network_input(prepared, study, device)
     wanted = {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
@@ -133,7 +133,7 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
     """What the network reads of a patient; a network on all positions reads air as well, on which no map is judged."""
-    patches, place = all_tokens(prepared, study)
+    patches, place = all_tokens(prepared, study.model)
     brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
     return NetworkInput((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
 

@@ -46,7 +46,7 @@ from mri_vit.run.atomic import complete
 from mri_vit.run.integrity import as_written
 from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Grid
+from mri_vit.settings.sections import Grid, Prepare
 
 DECIMALS = 2  # of stored values: a thousandth of the uniform map means nothing, and the files halve
 
@@ -112,7 +112,7 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
             if name == reference:
                 peaks = [_peak(heat, where) for heat in heats]
                 _draw(maps, scan, heats, where, f"the patient's own {title(reference)}", beside, network)
-                if _is_brain(scan, where.inside, study):
+                if _is_brain(scan, where.inside, study.prepare):
                     published = brain_file(patient, reference)
                     write(brain_only(scan, where.inside), beside / published)
         record = MapRecord(
@@ -168,7 +168,7 @@ def brain_only(scan: Volume, inside: Bool[np.ndarray, "x y z"]) -> Volume:
     return Volume(np.where(inside, level, 0).round().astype(np.uint8), scan.affine)
 
 
-def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], study: Study) -> bool:
+def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], settings: Prepare) -> bool:
     """Whether what was taken for the brain can be no more than one; otherwise it may hold a face, and is not published.
 
     It is no larger than a brain; and where the study says that all scans were stripped, which nothing has checked until here, no
@@ -176,7 +176,7 @@ def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], study: Study) -> 
     """
     if volume_ml(inside, scan) > STRIPPED_ML:
         return False
-    return study.prepare.brain != "none" or skull_gap(canonical(scan), border_value(scan.array)) < STRIPPED_GAP
+    return settings.brain != "none" or skull_gap(canonical(scan), border_value(scan.array)) < STRIPPED_GAP
 
 
 def _peak(heat: Volume, where: Space) -> dict[str, Any]:

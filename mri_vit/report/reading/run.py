@@ -25,7 +25,7 @@ from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
-from mri_vit.settings.sections import Report
+from mri_vit.settings.sections import Explain, Report
 
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
 Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
@@ -95,7 +95,7 @@ def read_run(folder: Path) -> Run:
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))
     people = run_files.text_table(folder / files.COHORT)
-    prepared = _prepared(study, set(people.patient))
+    prepared = _prepared(study.prepared, set(people.patient))
     steps = [_steps(path) for path in prepared]
     brains = {path.parent.name: step for path, done in zip(prepared, steps, strict=True) for step in done if step.step == "brain"}
     settings, visits = study.explain.of_maps, _visits(people)
@@ -104,7 +104,7 @@ def read_run(folder: Path) -> Run:
     splits = sorted(set(zip(table.repeat.astype(int), table.fold.astype(int), strict=True)))
     maps, old_maps = run_files.maps(folder / files.MAPS, settings, visits)
     scores, old_scores = run_files.scores(folder / files.SCORES, settings, visits)
-    comparators = {name: _of_comparator(homes[name], of, visits) for name, of in explained(study).items() if name != OWN}
+    comparators = {name: _of_comparator(homes[name], of.explain, visits) for name, of in explained(study).items() if name != OWN}
     old_maps += sum(old for _, (old, _) in comparators.values())
     old_scores += sum(old for _, (_, old) in comparators.values())
     groups, old_groups = run_files.groups(folder / files.MEAN_MAPS, settings)
@@ -143,10 +143,10 @@ def read_run(folder: Path) -> Run:
     )
 
 
-def _of_comparator(home: Path, of: Study, visits: Sequence[str]) -> tuple[OfComparator, tuple[int, int]]:
+def _of_comparator(home: Path, settings: Explain, visits: Sequence[str]) -> tuple[OfComparator, tuple[int, int]]:
     """A comparator's maps and scores, and how many of each are to be made again."""
-    maps, old_maps = run_files.maps(home / files.MAPS, of.explain.of_maps, visits)
-    scores, old_scores = run_files.scores(home / files.SCORES, of.explain.of_maps, visits)
+    maps, old_maps = run_files.maps(home / files.MAPS, settings.of_maps, visits)
+    scores, old_scores = run_files.scores(home / files.SCORES, settings.of_maps, visits)
     return OfComparator(maps, scores), (old_maps, old_scores)
 
 
@@ -156,9 +156,9 @@ def _refuse_unfinished(folder: Path, also: Sequence[str]) -> None:
             raise UsageError(f"{folder}: no {name}; a report needs a run that has been cross-validated")
 
 
-def _prepared(study: Study, people: set[str]) -> list[Path]:
+def _prepared(prepared: Path, people: set[str]) -> list[Path]:
     """The records of these people's prepared visits."""
-    records = sorted(study.prepared.glob(f"[!.]*/{files.PATIENT}"))
+    records = sorted(prepared.glob(f"[!.]*/{files.PATIENT}"))
     return [path for path in records if subject(path.parent.name, people) in people]
 
 

@@ -91,7 +91,7 @@ def cost(name: str, patients: Sequence[Patient], splits: Sequence[Split], of: St
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             folder = files.fold_folder(comparator_folder(run, name), repeat, fold)
-            train, _, _ = parts(patients, ids, of, fold_seed(of, repeat, fold))
+            train, _, _ = parts(patients, ids, of, fold_seed(of.seed, repeat, fold))
             labelled = sum(any(p.knows(endpoint) for endpoint in of.endpoints) for p in train)
             plan = schedule(labelled, of, folder, seed=0)
             homes = [files.seed_folder(folder, number) for number in range(of.train.seeds)]

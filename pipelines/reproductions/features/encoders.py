@@ -207,7 +207,7 @@ def normalise(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> 
     encoder.train()
     size = study.pretrain.batch_size
     for some in (patients[first : first + size] for first in range(0, len(patients) - 1, size)):
-        shown = (all_tokens(tokens.load(token_file(study, patient), study.channels), study) for patient in some)
+        shown = (all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model) for patient in some)
         encoder.net(torch.cat([encoder.volume(*one) for one in shown]))
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum
@@ -218,7 +218,7 @@ def readings(encoder: nn.Module, patients: Sequence[Patient], study: Study) -> d
     encoder.eval()
     rows: dict[str, list[Tensor]] = defaultdict(list)
     for patient in patients:
-        shown = all_tokens(tokens.load(token_file(study, patient), study.channels), study)
+        shown = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
         for name, vectors in extraction.readings(encoder, *shown).items():
             rows[name].append(vectors)
     return {name: torch.cat(found).numpy() for name, found in rows.items()}

@@ -76,7 +76,7 @@ def main(
         # the run's own patients are prepared; those of another table are prepared here
         if patients is None:
             chosen = own[:limit]
-            prepared.refuse_changed_patients(study, chosen, run)
+            prepared.refuse_changed_patients(study.prepared, chosen, run)
             prepared.refuse_missing_scans((p, path) for p in chosen for path in (*p.scans.values(), p.tumour_mask) if path)
         else:
             study = study.model_copy(update={"prepared": home / "prepared"})

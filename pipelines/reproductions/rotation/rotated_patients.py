@@ -88,7 +88,7 @@ def subject(patient: Patient, net: Network, study: Study) -> Subject:
     folder = study.prepared / patient.id
     record = load_record(folder)
     to_grid = {name: np.array(matrix, float) for name, matrix in record["to_grid"].items()}
-    seen = Seen(tokens.load(token_file(study, patient), study.channels), to_grid[study.prepare.reference])
+    seen = Seen(tokens.load(token_file(study.prepared, patient), study.channels), to_grid[study.prepare.reference])
     scan = read(patient.scans[study.prepare.reference] or Path())
     tumour = read_mask(patient.tumour_mask) if patient.tumour_mask else None
     return Subject(patient, net, study, seen, to_grid, scan, _flags(patient, record, study), tumour)
@@ -158,7 +158,7 @@ def _prepared_anew(
         patient = turned(of.patient, matrix, Path(folder) / "scans")
         study = of.study.model_copy(update={"prepared": Path(folder) / "prepared"})
         record = load_record(prepare_patient(patient, study.prepared, study.channels, study.grid, study.prepare))
-        prepared = tokens.load(token_file(study, patient), study.channels)
+        prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     moved = np.eye(4) if road == CONTENT_BACK else matrix
     to_grid = {name: np.array(found, float) @ moved for name, found in record["to_grid"].items()}
     return Seen(prepared, to_grid[study.prepare.reference]), to_grid, _flags(patient, record, study)
@@ -251,13 +251,13 @@ def jobs(
 
 def made_from(job: Job) -> dict[str, Any]:
     """What a patient's rows depend on, as it stands in the file."""
-    another = job.another and integrity.sha256(token_file(job.study, job.another))
+    another = job.another and integrity.sha256(token_file(job.study.prepared, job.another))
     tumour = job.patient.tumour_mask and integrity.sha256(job.patient.tumour_mask)
     return {
         "schema": SCHEMA,
         "plan": json.loads(json.dumps(asdict(job.plan))),
         "weights": integrity.sha256(job.weights),
-        "tokens": integrity.sha256(token_file(job.study, job.patient)),
+        "tokens": integrity.sha256(token_file(job.study.prepared, job.patient)),
         "another": another,
         "tumour": tumour,
         "limits": job.study.qc.model_dump(mode="json", exclude={"decisions"}),
@@ -282,7 +282,7 @@ def make(job: Job) -> None:
         raise IntegrityError(f"{job.weights}: was trained on patient {job.patient.id}, whom it is to predict")
     with threadpool_limits(1), TemporaryDirectory(prefix=".turned-", dir=job.file.parent) as scratch:
         of = subject(job.patient, net, job.study)
-        other = tokens.load(token_file(job.study, job.another), job.study.channels) if job.another else None
+        other = tokens.load(token_file(job.study.prepared, job.another), job.study.channels) if job.another else None
         found = list(rows(of, other, job.plan, Path(scratch)))
     content = {
         "made_from": made_from(job),

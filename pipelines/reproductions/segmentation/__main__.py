@@ -47,7 +47,7 @@ def main(file: Path = CONFIG) -> None:
             made = folds.make(patients, settings.endpoints, settings.train, settings.seed)
             folds.save(made, settings.seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, patients)[0]
-        train, tune, test = parts(patients, split[0], settings, fold_seed(settings, 0, 0))
+        train, tune, test = parts(patients, split[0], settings, fold_seed(settings.seed, 0, 0))
 
         # who can be judged, by the first visit: those with a tumour mask that fills a place or more
         test = first_visits(test)

@@ -87,7 +87,7 @@ def attentions(
         known = {*label_exposed(file), *image_exposed(file)}
         if met := sorted({patient.subject for patient in judged} & known):
             raise IntegrityError(f"{file}: was learned from patient {met[0]}, who is judged")
-    shown = (tokens.load(token_file(one.study, patient), one.study.channels) for patient in judged)
+    shown = (tokens.load(token_file(one.study.prepared, patient), one.study.channels) for patient in judged)
     found = [of_brain(encoder, prepared, one.study) for prepared in shown]
     history = (folder / one.id / PRETRAINED).with_suffix(".csv")
     note = (collapsed(pd.read_csv(history)) if one.study.pretrain.method == "dino" else None) or ""
@@ -126,7 +126,7 @@ def of_cls(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor,
 
 def of_brain(encoder: Encoder, prepared: Tokens, study: Study) -> Float[np.ndarray, "h p"]:
     """Attention to the places that hold brain, in the order in which they are stored."""
-    patches, place = all_tokens(prepared, study)
+    patches, place = all_tokens(prepared, study.model)
     found = of_cls(encoder, patches, place)[0].numpy()
     return found[:, np.searchsorted(place[0].numpy(), prepared.place)]  # a network on all places is given air too
 
@@ -135,7 +135,7 @@ def subject(patient: Patient, study: Study) -> Subject | None:
     """What a patient's attention is held against; None without a tumour mask, or where no place is mostly tumour."""
     if patient.tumour_mask is None:
         return None
-    prepared = tokens.load(token_file(study, patient), study.channels)
+    prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     share = tumour_shares(read_mask(patient.tumour_mask), reference_to_grid(study.prepared / patient.id), prepared)
     tumour = share[prepared.place] > HELD
     return Subject(patient.id, tumour, brightness(prepared)) if tumour.any() else None

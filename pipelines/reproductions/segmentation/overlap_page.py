@@ -138,7 +138,7 @@ def shown(
     heads = {name: values(table, name, "mass", study.seed).heads[0] for name in names}
     column = {patient: index for index, patient in enumerate(sorted(subject.id for subject in subjects))}
     by_size = np.argsort([subject.tumour.sum() for subject in subjects], kind="stable")
-    places = {patient.id: token_file(study, patient) for patient in judged}
+    places = {patient.id: token_file(study.prepared, patient) for patient in judged}
     pictured = []
     for at in dict.fromkeys(int(by_size[round(share * (len(by_size) - 1))]) for share in SHOWN):
         subject = subjects[at]

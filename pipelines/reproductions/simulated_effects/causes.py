@@ -174,7 +174,7 @@ class Subject:
 def subject(patient: Patient, study: Study) -> Subject:
     """A prepared patient with a tumour mask."""
     assert patient.tumour_mask
-    stored = tokens.load(token_file(study, patient), study.channels)
+    stored = tokens.load(token_file(study.prepared, patient), study.channels)
     scans = dict(zip(stored.channels, tokens.to_volume(stored).astype(np.float32), strict=True))
     tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)
     return Subject(scans, tumour, np.array(stored.grid.affine), stored.grid.spacing_mm)

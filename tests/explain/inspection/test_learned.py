@@ -123,8 +123,8 @@ def test_a_linear_networks_input_is_its_slope(subject):
 
 
 def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
-    prepared = tokens.load(token_file(subject.study, subject.patients[0]))
-    patches, place = all_tokens(prepared, subject.study)
+    prepared = tokens.load(token_file(subject.study.prepared, subject.patients[0]))
+    patches, place = all_tokens(prepared, subject.study.model)
     volume = torch.from_numpy(tokens.to_volume(prepared)).float()
     torch.testing.assert_close(learned.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
 
@@ -207,9 +207,9 @@ def test_the_units_shown_are_those_that_move_the_heads(subject):
 def test_the_middle_of_a_landscape_is_the_loss_of_the_trained_network(subject, results):
     found = results.landscapes[0]
     net, study = subject.after, subject.study
-    chosen = learned.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study)
+    chosen = learned.sample([p for p in subject.train if any(p.knows(e) for e in study.endpoints)], study.seed)
     assert found.patients == {"training": len(chosen), "test": 4}
-    for part, patients in (("training", chosen), ("test", learned.sample(subject.patients, study))):
+    for part, patients in (("training", chosen), ("test", learned.sample(subject.patients, study.seed))):
         own = learned.loss_of(patients, study, net)
         assert found.trained(part) == own(net)
         truth = {e.name: labels(patients, e) for e in study.endpoints}

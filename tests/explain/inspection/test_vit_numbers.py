@@ -240,16 +240,16 @@ def test_the_rebuilt_network_is_the_one_that_training_started_from(tiny):
 def subject(tiny) -> InspectedFold:
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     for patient in patients:  # nobody has a brain in the topmost layer of places
-        whole = tokens.load(token_file(tiny, patient))
+        whole = tokens.load(token_file(tiny.prepared, patient))
         low = whole.place % tiny.grid.side < tiny.grid.side - 1
-        tokens.save(replace(whole, patches=whole.patches[low], place=whole.place[low]), token_file(tiny, patient))
+        tokens.save(replace(whole, patches=whole.patches[low], place=whole.place[low]), token_file(tiny.prepared, patient))
     after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3)
     return InspectedFold(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
 
 
 def trained_places(study: Study, patients: list[Patient]) -> set[int]:
     """All places at which a token of these patients, perhaps mirrored, may have sat."""
-    prepared = [tokens.load(token_file(study, p)) for p in patients]
+    prepared = [tokens.load(token_file(study.prepared, p)) for p in patients]
     return {int(i) for one in prepared for version in (one, flipped(one)) for i in version.place}
 
 
@@ -309,12 +309,12 @@ def test_the_table_of_steps_adds_up_to_the_heads_output(subject):
 
 
 def test_the_place_asked_for_is_the_one_shown(subject):
-    prepared = tokens.load(token_file(subject.study, subject.patients[0]))
+    prepared = tokens.load(token_file(subject.study.prepared, subject.patients[0]))
     place = int(prepared.place[3])
     x, y, z = inspection.centres_mm(subject.study.grid)[place]
     numbers = measure_vit(subject, place_mm=(x + 2, y, z - 2))
     assert (numbers.place, numbers.token) == (place, 3)
-    patches, where = all_tokens(prepared, subject.study)
+    patches, where = all_tokens(prepared, subject.study.model)
     matrix = subject.after.encoder.attention(patches, where)[1]
     np.testing.assert_allclose(numbers.stages["after"].of_place[1], matrix[0, :, 4].detach().numpy(), atol=1e-6)
 

@@ -108,7 +108,7 @@ def test_the_list_tells_what_a_map_explains_and_how_strong_it_is(made: tuple):
     assert found["peak"] == pytest.approx(heat.array.max(), abs=1e-3)
     index = np.rint(apply_affine(np.linalg.inv(heat.affine), found["peak_mm"])).astype(int)
     assert heat.array[tuple(index)] == heat.array.max()
-    batch = all_tokens(tokens.load(token_file(study, patient)), study)
+    batch = all_tokens(tokens.load(token_file(study.prepared, patient)), study.model)
     assert found["cls_share"] == pytest.approx(float(rollout(network.encoder, *batch)[0, 0]), abs=1e-3)
     assert maps["gradient_attention", "mgmt"]["cls_share"] is None
 
@@ -207,6 +207,8 @@ def test_where_no_one_checked_that_scans_were_stripped_a_small_head_is_not_publi
     radius = np.sqrt(((np.indices((80, 80, 80)) - 39.5) ** 2).sum(axis=0)) * 2  # mm
     values = np.select([radius < shell for shell in shells], (100.0, 8.0, 160.0)[: len(shells)], 0.0)
     scan = Volume(values.astype(np.float32), np.diag([2.0, 2.0, 2.0, 1.0]))
-    assert map_files._is_brain(scan, values > 0, unchecked) == published
-    assert map_files._is_brain(scan, values > 0, study)  # "auto" has looked for a skull before it took the scan for stripped
-    assert not map_files._is_brain(Volume(scan.array, np.diag([4.0, 4.0, 4.0, 1.0])), values > 0, study)
+    assert map_files._is_brain(scan, values > 0, unchecked.prepare) == published
+    assert map_files._is_brain(
+        scan, values > 0, study.prepare
+    )  # "auto" has looked for a skull before it took the scan for stripped
+    assert not map_files._is_brain(Volume(scan.array, np.diag([4.0, 4.0, 4.0, 1.0])), values > 0, study.prepare)

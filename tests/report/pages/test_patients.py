@@ -611,7 +611,7 @@ def test_explain_publishes_the_brain_alone_on_the_scans_own_grid(tiny: Study, tm
     brain, heat = (read(tmp_path / "map" / name) for name in (listed["brain"], rollout["files"]["t1ce"]))
     assert brain.shape == scan.shape
     np.testing.assert_allclose(brain.affine, affine, atol=1e-4)
-    prepared = (tokens.to_volume(tokens.load(token_file(tiny, patient))) != 0).any(axis=0)
+    prepared = (tokens.to_volume(tokens.load(token_file(tiny.prepared, patient))) != 0).any(axis=0)
     index = np.moveaxis(np.indices(scan.shape), 0, -1)
     place_mm = index @ affine[:3, :3].T + affine[:3, 3]
     to_grid = np.linalg.inv(np.array(tiny.grid.affine))

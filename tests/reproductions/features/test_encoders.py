@@ -131,7 +131,7 @@ def test_random_weights_are_normalised_over_the_scans_that_others_learn_from(stu
     assert torch.equal(plain.net.bn1.running_mean, torch.zeros(64))
     torch.testing.assert_close(dict(encoder.named_parameters()), dict(plain.named_parameters()), rtol=0, atol=0)
     with torch.no_grad():
-        shown = [all_tokens(tokens.load(token_file(of, p), of.channels), of) for p in people[:10]]
+        shown = [all_tokens(tokens.load(token_file(of.prepared, p), of.channels), of.model) for p in people[:10]]
         maps = torch.cat([encoder.net.conv1(encoder.volume(*one)) for one in shown])
     torch.testing.assert_close(encoder.net.bn1.running_mean, maps.mean(dim=(0, 2, 3, 4)), rtol=1e-4, atol=1e-5)
     assert encoder.net.bn1.momentum == plain.net.bn1.momentum == 0.1

@@ -55,13 +55,13 @@ def people(study: Study) -> list[cohort.Patient]:
 
 
 def prepared(study: Study, patient: cohort.Patient) -> tokens.Tokens:
-    return tokens.load(token_file(study, patient), study.channels)
+    return tokens.load(token_file(study.prepared, patient), study.channels)
 
 
 def test_attention_is_the_cls_row_of_the_last_blocks_matrices(study, people):
     torch.manual_seed(0)
     encoder = untrained(study).eval()
-    patches, place = all_tokens(prepared(study, people[0]), study)
+    patches, place = all_tokens(prepared(study, people[0]), study.model)
     found = of_cls(encoder, patches, place)
     with torch.no_grad():
         row = encoder.attention(patches, place)[-1][:, :, 0]
@@ -74,9 +74,9 @@ def test_of_a_network_on_all_places_the_brains_alone_are_read(study, people):
     whole = study.model_copy(update={"model": study.model.model_copy(update={"tokens": "all"})})
     torch.manual_seed(0)
     encoder, one = untrained(whole).eval(), prepared(study, people[0])
-    every = of_cls(encoder, *all_tokens(one, whole))[0].numpy()
+    every = of_cls(encoder, *all_tokens(one, whole.model))[0].numpy()
     np.testing.assert_array_equal(of_brain(encoder, one, whole), every[:, one.place])
-    np.testing.assert_array_equal(of_brain(encoder, one, study), of_cls(encoder, *all_tokens(one, study))[0].numpy())
+    np.testing.assert_array_equal(of_brain(encoder, one, study), of_cls(encoder, *all_tokens(one, study.model))[0].numpy())
 
 
 def test_every_encoder_begins_with_the_same_random_weights_and_starts_differ(study, people, tmp_path):
@@ -198,7 +198,7 @@ def page_of(study: Study, people: list[cohort.Patient], folder: Path, ids: list[
     named = [replace(patient, id=name) for patient, name in zip(people, ids, strict=True)]
     for patient, name in zip(people, ids, strict=True):
         (study.prepared / name).mkdir(exist_ok=True)
-        (study.prepared / name / "tokens.safetensors").write_bytes(token_file(study, patient).read_bytes())
+        (study.prepared / name / "tokens.safetensors").write_bytes(token_file(study.prepared, patient).read_bytes())
     return overlap_page.write(study, table, found, subjects, named, 12, ["dino-1: a note & more"], folder).read_text()
 
 
