@@ -121,8 +121,8 @@ def main(
     console = Console()
     console.print(table)
     if part in ("rollout", "all"):
-        for places in (FOREGROUND, GRID.places):
-            console.print(f"at {places} places the two rollouts' CLS rows differ by at most {difference(places):.1e}")
+        for positions in (FOREGROUND, GRID.positions):
+            console.print(f"at {positions} places the two rollouts' CLS rows differ by at most {difference(positions):.1e}")
     for name in ("pretraining", "feeding", "training"):
         if part in (name, "all"):
             for sentence in importlib.import_module(f"benchmarks.{name}").sentences(figures):
@@ -203,7 +203,7 @@ def models() -> dict[str, Variants]:
     ways: dict[str, tuple[Any, ...]] = {  # network, its input, where its output holds the logit
         "MONAI as it comes": (partial(monai_vit, flash=False), volume, 0),
         "MONAI, flash by hand": (partial(monai_vit, flash=True), volume, 0),
-        f"ours, {GRID.places} places": (our_network, partial(patient, GRID.places), ENDPOINT.name),
+        f"ours, {GRID.positions} places": (our_network, partial(patient, GRID.positions), ENDPOINT.name),
         f"ours, {FOREGROUND} places": (our_network, partial(patient, FOREGROUND), ENDPOINT.name),
     }
     return {
@@ -288,9 +288,9 @@ def dense_reads(folder: Path) -> Run:
 def token_reads(folder: Path) -> Run:
     from mri_vit.data import tokens  # here, for the same reason as the network
 
-    patches, place = (array[0].cpu().numpy() for array in patient(FOREGROUND))
+    patches, position = (array[0].cpu().numpy() for array in patient(FOREGROUND))
     path = folder / files.TOKENS
-    tokens.save(tokens.Tokens(patches.astype(np.float16), place.astype(np.int16), GRID, "-"), path)
+    tokens.save(tokens.Tokens(patches.astype(np.float16), position.astype(np.int16), GRID, "-"), path)
     return partial(one_after_another, lambda: tokens.load(path))
 
 

@@ -28,9 +28,9 @@ def main() -> None:
         notebook = nbformat.read(path, as_version=4)
         with TemporaryDirectory() as folder:
             shutil.copytree(ROOT / "configs", Path(folder) / "configs")
-            place = Path(folder) / "notebooks"
-            place.mkdir()
-            NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(place)}}).execute()
+            position = Path(folder) / "notebooks"
+            position.mkdir()
+            NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(position)}}).execute()
         notebook.metadata["language_info"] = {"name": "python"}
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)

@@ -188,7 +188,7 @@ def test_a_wrong_option_is_a_usage_error_without_traceback_or_frame(loaded, caps
         (["run"], "`run` needs STUDY; `mri-vit run --help` lists its arguments"),
         (["import", "auto"], "`import` needs SOURCE; `mri-vit import --help` lists its arguments"),
         (["evaluate", "run"], "`evaluate` needs --study; `mri-vit evaluate --help` lists its arguments"),
-        (["inspect", "run", "--place", "1", "2"], "--place takes 3 values, found 2"),
+        (["inspect", "run", "--position", "1", "2"], "--position takes 3 values, found 2"),
         (["inspect", "run", "--fold", "x"], 'invalid value for --fold: unable to convert "x" into int'),
         (
             ["status", "run", "--train.epochs", "5"],

@@ -64,21 +64,21 @@ def test_the_documented_encoder_is_trained_in_a_studys_folds_and_predicts_every_
 
 def test_the_documented_encoder_reads_no_padding(monkeypatch):
     net = example("encoder.md", monkeypatch).PatchMean(size=32, dim=8)
-    patches, place = torch.randn(1, 5, 32), torch.arange(5)[None]
+    patches, position = torch.randn(1, 5, 32), torch.arange(5)[None]
     padded = net(torch.cat([patches, torch.ones(1, 2, 32)], 1), torch.arange(7)[None], torch.arange(7)[None] < 5)
-    assert torch.allclose(net(patches, place), padded, atol=1e-6)
+    assert torch.allclose(net(patches, position), padded, atol=1e-6)
 
 
 def test_the_documented_map_method_is_the_gradient_of_each_patch(monkeypatch):
     method = example("map_method.md", monkeypatch).input_gradient
     monkeypatch.setitem(patient_maps.PER_ENDPOINT, "input_gradient", method)
     net = made()
-    patches, place = inputs(net, dtype=torch.float32)
-    maps = patient_maps.relevances(net, patches, place, ["input_gradient"])
+    patches, position = inputs(net, dtype=torch.float32)
+    maps = patient_maps.relevances(net, patches, position, ["input_gradient"])
     assert {name for _, name in maps} == {head.endpoint.name for head in net.heads}
     value = maps["input_gradient", "mgmt"]
     step = torch.zeros_like(patches)
     step[0, 3] = torch.randn(patches.shape[2], generator=torch.Generator().manual_seed(0)) * 1e-3
-    moved = net(patches + step, place)["mgmt"] - net(patches - step, place)["mgmt"]
-    assert value.shape == place.shape
+    moved = net(patches + step, position)["mgmt"] - net(patches - step, position)["mgmt"]
+    assert value.shape == position.shape
     assert bool((moved.abs() <= 2 * value[0, 3] * step[0, 3].norm() * 1.01).all())  # a directional derivative is at most the norm

@@ -32,13 +32,13 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     study = Study(name="x", cohort=tmp_path / "none.csv", prepared=tmp_path / "prepared", output=tmp_path / "run")
     prepared_by(study, patient)
     stored = tokens.load(token_file(study.prepared, patient))
-    assert 400 <= len(stored.place) <= 800  # a brain fills about a quarter of the 2744 places
+    assert 400 <= len(stored.position) <= 800  # a brain fills about a quarter of the 2744 places
     torch.manual_seed(0)
     two_blocks = study.model.model_copy(update={"depth": 2})  # of ViT-B's twelve, all of which model/test_network.py goes through
     net = Network(two_blocks, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
-    patches, place = all_tokens(stored, study.model)
-    assert net.encoder.tokens(patches, place).shape == (1, 2745, 768)
-    row = rollout(net.encoder, patches, place)
+    patches, position = all_tokens(stored, study.model)
+    assert net.encoder.tokens(patches, position).shape == (1, 2745, 768)
+    row = rollout(net.encoder, patches, position)
     assert row.shape == (1, 2745)
     assert float(row.sum()) == pytest.approx(1, abs=1e-5)
     small = Model(dim=48, depth=2, heads=2, mlp=48, tokens="foreground")  # where a map lies does not depend on the network
@@ -46,7 +46,7 @@ def test_a_stripped_real_patient_goes_through_vit_b_and_a_map_lies_on_every_scan
     net = Network(small, study.grid, [Head(DEFAULT_ENDPOINTS[0], "binary")]).eval()
     explain(patient, net, study, tmp_path / "map", NetworkId("vit", 0, 0))
     listed = json.loads((tmp_path / "map" / "map.json").read_text())
-    assert listed["tokens"] == len(stored.place)
+    assert listed["tokens"] == len(stored.position)
     (found,) = listed["maps"]
     for channel in CHANNELS:
         heat = nib.Nifti1Image.from_filename(tmp_path / "map" / found["files"][channel])

@@ -29,7 +29,7 @@ def inspect(
     model: str = VIT,
     fold: int | None = None,
     patient: str | None = None,
-    place: tuple[float, float, float] | None = None,
+    position: tuple[float, float, float] | None = None,
     layer: int | None = None,
     head: int | None = None,
     without: Annotated[tuple[Literal["features", "landscape"], ...], Parameter(consume_multiple=True)] = (),
@@ -48,7 +48,7 @@ def inspect(
         Fold of the network, counted from 1; by default the one that tested the patient, or the first.
     patient
         A test patient of the fold; by default the first.
-    place
+    position
         Point whose attention is shown: mm to the right, front and top on the prepared grid; by default rollout's peak.
     layer
         Layer of the attention, counted from 1; by default the last.
@@ -64,7 +64,7 @@ def inspect(
     from mri_vit import study as stages
     from mri_vit.explain.inspection.inspect_network import Request
 
-    wanted = Request(model, fold, patient, place, layer, head, without)
+    wanted = Request(model, fold, patient, position, layer, head, without)
     stages.inspect(loaded(run, {}), run, wanted, output, Console())
 
 

@@ -48,29 +48,29 @@ class Draw:
 
     patient: Int64[np.ndarray, "b p"]
     row: Int64[np.ndarray, "b p"]
-    place: Int64[np.ndarray, "b p"]
+    position: Int64[np.ndarray, "b p"]
     mirrored: Bool[np.ndarray, "b p"]
     gain: Float32[np.ndarray, "b p c"]
     shift: Float32[np.ndarray, "b p c"]
     moved: Int64[np.ndarray, "b p 3"]
 
 
-def shown(place: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
+def shown(position: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
     """Rows and grid positions that the study's encoder reads of a patient whose patches lie at `place`."""
     if study.model.tokens == "foreground":
-        return np.arange(len(place)), place.astype(np.int64)
-    row = np.full(study.grid.places, EMPTY, np.int64)
-    row[place] = np.arange(len(place))
-    return row, np.arange(study.grid.places)
+        return np.arange(len(position)), position.astype(np.int64)
+    row = np.full(study.grid.positions, EMPTY, np.int64)
+    row[position] = np.arange(len(position))
+    return row, np.arange(study.grid.positions)
 
 
-def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, " p"], channels: int) -> Draw:
+def plain(patient: int, row: Int64[np.ndarray, " p"], position: Int64[np.ndarray, " p"], channels: int) -> Draw:
     """These rows of one patient at these grid positions, as they are stored."""
     shape = (1, len(row), channels)
     return Draw(
         np.full((1, len(row)), patient, np.int64),
         row[None],
-        place[None],
+        position[None],
         np.zeros((1, len(row)), bool),
         np.ones(shape, np.float32),
         np.zeros(shape, np.float32),
@@ -78,9 +78,9 @@ def plain(patient: int, row: Int64[np.ndarray, " p"], place: Int64[np.ndarray, "
     )
 
 
-def whole(patient: int, place: Int[np.ndarray, " f"], study: Study, width: int) -> Draw:
+def whole(patient: int, position: Int[np.ndarray, " f"], study: Study, width: int) -> Draw:
     """Every token that the study's encoder reads of a patient, filled up to `width` with none."""
-    row, at = shown(place, study)
+    row, at = shown(position, study)
     lacking = (0, width - len(row))
     row, at = np.pad(row, lacking, constant_values=EMPTY), np.pad(at, lacking, constant_values=NOWHERE)
     return plain(patient, row, at, len(study.channels))
@@ -88,7 +88,7 @@ def whole(patient: int, place: Int[np.ndarray, " f"], study: Study, width: int) 
 
 def drawn(
     patient: int,
-    place: Int[np.ndarray, " f"],
+    position: Int[np.ndarray, " f"],
     study: Study,
     budget: int,
     random: np.random.Generator,
@@ -98,7 +98,7 @@ def drawn(
 
     A patient with fewer tokens is filled up with background grid positions, which are empty, so every batch has one shape.
     """
-    row, at = shown(place, study)
+    row, at = shown(position, study)
     chosen = random.permutation(len(row))
     if kept is not None:
         last = ~kept[row[chosen]] | (row[chosen] == EMPTY)
@@ -106,7 +106,7 @@ def drawn(
     chosen = chosen[:budget]
     row, at = row[chosen], at[chosen]
     if lacking := budget - len(row):
-        background = random.permutation(np.setdiff1d(np.arange(study.grid.places), place))[:lacking]
+        background = random.permutation(np.setdiff1d(np.arange(study.grid.positions), position))[:lacking]
         row, at = np.pad(row, (0, lacking), constant_values=EMPTY), np.concatenate([at, background])
     return plain(patient, row, at, len(study.channels))
 
@@ -121,7 +121,7 @@ def augmented(draw: Draw, study: Study, random: np.random.Generator) -> Draw:
     moved = random.integers(-reach, reach + 1, 3) if reach else np.zeros(3, np.int64)
     return replace(
         draw,
-        place=mirrored_place(draw.place, study.grid.side) if mirrored else draw.place,
+        position=mirrored_place(draw.position, study.grid.side) if mirrored else draw.position,
         mirrored=np.full_like(draw.mirrored, mirrored),
         gain=np.broadcast_to(np.float32(gain * left), draw.gain.shape),
         shift=np.broadcast_to(np.float32(shift * left), draw.shift.shape),
@@ -134,19 +134,19 @@ class Member:
     """One patient of a batch: an index into the store's patients, where the patches lie, and the random stream of this turn."""
 
     patient: int
-    place: Int[np.ndarray, " f"]
+    position: Int[np.ndarray, " f"]
     random: np.random.Generator
 
 
 def view(member: Member, chosen: Int[np.ndarray, " p"], study: Study) -> Draw:
     """The chosen tokens of one patient, perhaps mirrored, intensities perhaps changed."""
-    own = plain(member.patient, chosen, member.place[chosen].astype(np.int64), len(study.channels))
+    own = plain(member.patient, chosen, member.position[chosen].astype(np.int64), len(study.channels))
     return augmented(own, study, member.random)
 
 
-def mirrored_place(place: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
+def mirrored_place(position: Int[np.ndarray, "*n"], side: int) -> Int[np.ndarray, "*n"]:
     """Each grid position with left and right exchanged: exact, because the grid is centred on the midsagittal plane."""
-    i, rest = np.divmod(place, side * side)
+    i, rest = np.divmod(position, side * side)
     return (side - 1 - i) * side * side + rest
 
 
@@ -201,11 +201,11 @@ def stacked(draws: Sequence[Draw]) -> Draw:
     return Draw(*(np.concatenate([getattr(draw, field.name) for draw in draws]) for field in fields(Draw)))
 
 
-def neighbours(place: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 3 3 3"]:
+def neighbours(position: Int[np.ndarray, " f"], side: int) -> Int64[np.ndarray, "f 3 3 3"]:
     """The patches at each grid position's neighbours, from one before it to one behind along i, j, k; `NO_PATCH` without one."""
     at = np.full((side + 2,) * 3, NO_PATCH, np.int64)
-    i, j, k = (1 + index for index in np.unravel_index(place.astype(np.int64), (side,) * 3))
-    at[i, j, k] = np.arange(len(place))
+    i, j, k = (1 + index for index in np.unravel_index(position.astype(np.int64), (side,) * 3))
+    at[i, j, k] = np.arange(len(position))
     step = np.arange(-1, 2)
     return at[i[:, None, None, None] + step[:, None, None], j[:, None, None, None] + step[:, None], k[:, None, None, None] + step]
 

@@ -61,11 +61,14 @@ def all_tokens(prepared: Tokens, settings: Model) -> Inputs:
 
 def chosen_tokens(prepared: Tokens, which: Literal["all", "foreground"]) -> Inputs:
     """One patient as a batch of one: every position of the grid, or those that hold brain."""
-    patches, place = prepared.patches, prepared.place
+    patches, position = prepared.patches, prepared.position
     if which == "all":
-        patches, place = np.zeros((prepared.grid.places, patches.shape[1]), patches.dtype), np.arange(prepared.grid.places)
-        patches[prepared.place] = prepared.patches
-    return torch.from_numpy(patches).float()[None], torch.from_numpy(place.astype(np.int64))[None]
+        patches, position = (
+            np.zeros((prepared.grid.positions, patches.shape[1]), patches.dtype),
+            np.arange(prepared.grid.positions),
+        )
+        patches[prepared.position] = prepared.patches
+    return torch.from_numpy(patches).float()[None], torch.from_numpy(position.astype(np.int64))[None]
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Batch:
     """What a network reads; `present` marks tokens, and is None where no patient is filled up with none."""
 
     patches: Float16[Tensor, "b p k"]
-    place: Int64[Tensor, "b p"]
+    position: Int64[Tensor, "b p"]
     present: Bool[Tensor, "b p"] | None = None
 
 
@@ -81,7 +84,7 @@ class Batch:
 class Store(Protocol):
     """Where the patches of each patient lie on the grid, and the batches of draws."""
 
-    place: list[Int16[np.ndarray, " _"]]
+    position: list[Int16[np.ndarray, " _"]]
 
     def take(self, draw: Draw) -> Batch:
         """The batch of a draw."""
@@ -115,10 +118,10 @@ def budget(device: torch.device) -> int:
 class Held:
     """Patches in one tensor on the device; the last row is an empty patch, which all background grid positions share."""
 
-    def __init__(self, rows: Float16[Tensor, "r k"], place: Sequence[Int16[np.ndarray, " _"]], grid: Grid) -> None:
-        self.place, self._grid = list(place), grid
+    def __init__(self, rows: Float16[Tensor, "r k"], position: Sequence[Int16[np.ndarray, " _"]], grid: Grid) -> None:
+        self.position, self._grid = list(position), grid
         self._rows, self._lanes = rows, lanes(rows.shape[1] // grid.patch**3, grid.patch, rows.device)
-        self._first = np.cumsum([0, *map(len, place)])
+        self._first = np.cumsum([0, *map(len, position)])
         self._near: dict[int, Int64[np.ndarray, "f 3 3 3"]] = {}  # by patient, filled when one is moved
 
     def take(self, draw: Draw, over: Batch | None = None) -> Batch:
@@ -127,8 +130,8 @@ class Held:
         patches = self._moved(draw) if draw.moved.any() else self._as_stored(draw, over)
         if (draw.gain != 1).any() or draw.shift.any():
             change(patches, sent(draw.gain, device), sent(draw.shift, device))
-        present = sent(draw.place != NOWHERE, device) if (draw.place == NOWHERE).any() else None
-        return Batch(patches, sent(draw.place, device), present)
+        present = sent(draw.position != NOWHERE, device) if (draw.position == NOWHERE).any() else None
+        return Batch(patches, sent(draw.position, device), present)
 
     def _as_stored(self, draw: Draw, over: Batch | None) -> Float16[Tensor, "b p k"]:
         device = self._rows.device
@@ -158,7 +161,7 @@ class Held:
 
     def _neighbours(self, patient: int) -> Int64[np.ndarray, "f 3 3 3"]:
         if patient not in self._near:
-            self._near[patient] = neighbours(self.place[patient], self._grid.side)
+            self._near[patient] = neighbours(self.position[patient], self._grid.side)
         return self._near[patient]
 
     def each(self, asked: Iterable[tuple[T, Sequence[Draw]]]) -> Iterator[tuple[T, list[Batch]]]:
@@ -180,22 +183,22 @@ def lanes(channels: int, patch: int, device: torch.device) -> Int64[Tensor, "2 l
 
 def held(files: Sequence[Path], device: torch.device) -> Held:
     """The patients of these files, read one after the other into one tensor."""
-    place = [tokens.load_place(file) for file in files]
+    position = [tokens.load_place(file) for file in files]
     first = tokens.load(files[0])
-    rows = torch.empty(sum(map(len, place)) + 1, first.patches.shape[1], dtype=torch.float16, device=device)
+    rows = torch.empty(sum(map(len, position)) + 1, first.patches.shape[1], dtype=torch.float16, device=device)
     rows[-1] = 0
     start = 0
-    for file, at in zip(files, place, strict=True):
+    for file, at in zip(files, position, strict=True):
         rows[start : start + len(at)] = torch.from_numpy(tokens.load(file, first.channels).patches)
         start += len(at)
-    return Held(rows, place, first.grid)
+    return Held(rows, position, first.grid)
 
 
 class Read:
     """Patches on disk, of which those that are drawn are read ahead of the device's work, into memory that it copies from."""
 
     def __init__(self, files: Sequence[Path], device: torch.device) -> None:
-        self.place = [tokens.load_place(file) for file in files]
+        self.position = [tokens.load_place(file) for file in files]
         self._files, self._device = list(files), device
         first = tokens.load(files[0])
         self._grid, self._channels = first.grid, first.channels
@@ -233,12 +236,12 @@ class Read:
     def _every_row(self, draw: Draw) -> Fetched:
         """All rows of the patients who are drawn, as what is moved shows neighbours too, and an empty one."""
         patients = np.unique(draw.patient)
-        places = [self.place[patient] for patient in patients]
-        rows, start = self._room(sum(map(len, places))), 0
-        for patient, place in zip(patients, places, strict=True):
-            rows.numpy()[start : start + len(place)] = tokens.load(self._files[patient], self._channels).patches
-            start += len(place)
-        return rows, places, replace(draw, patient=np.searchsorted(patients, draw.patient))
+        positions = [self.position[patient] for patient in patients]
+        rows, start = self._room(sum(map(len, positions))), 0
+        for patient, position in zip(patients, positions, strict=True):
+            rows.numpy()[start : start + len(position)] = tokens.load(self._files[patient], self._channels).patches
+            start += len(position)
+        return rows, positions, replace(draw, patient=np.searchsorted(patients, draw.patient))
 
     def _room(self, rows: int) -> Float16[Tensor, "r k"]:
         """Memory for so many rows and, behind them, an empty one."""
@@ -247,8 +250,8 @@ class Read:
         room[-1] = 0
         return room
 
-    def _sent(self, rows: Float16[Tensor, "r k"], place: list[np.ndarray], draw: Draw, over: Batch | None = None) -> Batch:
-        return Held(rows.to(self._device, non_blocking=True), place, self._grid).take(draw, over)
+    def _sent(self, rows: Float16[Tensor, "r k"], position: list[np.ndarray], draw: Draw, over: Batch | None = None) -> Batch:
+        return Held(rows.to(self._device, non_blocking=True), position, self._grid).take(draw, over)
 
 
 def ahead(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:

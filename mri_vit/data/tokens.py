@@ -37,18 +37,18 @@ class Tokens:
     """
 
     patches: Float[np.ndarray, "f k"]
-    place: Int16[np.ndarray, "f"]
+    position: Int16[np.ndarray, "f"]
     grid: Grid
     config_sha256: str
     channels: tuple[str, ...] = CHANNELS
 
 
-def patchify(volume: Float[np.ndarray, "c e e e"], patch: int) -> Float[np.ndarray, "places k"]:
+def patchify(volume: Float[np.ndarray, "c e e e"], patch: int) -> Float[np.ndarray, "positions k"]:
     """Every grid position's patch, flattened in the order channel, x, y, z."""
     return rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
 
 
-def unpatchify(patches: Float[np.ndarray, "places k"], grid: Grid) -> Float[np.ndarray, "c e e e"]:
+def unpatchify(patches: Float[np.ndarray, "positions k"], grid: Grid) -> Float[np.ndarray, "c e e e"]:
     """The inverse of `patchify`."""
     side, patch = grid.side, grid.patch
     return rearrange(patches, "(i j k) (c x y z) -> c (i x) (j y) (k z)", i=side, j=side, k=side, x=patch, y=patch, z=patch)
@@ -69,14 +69,14 @@ def from_volume(
     at = np.nonzero(masks.any(axis=(3, 4, 5)))
     patches = rearrange(volume, "c (i x) (j y) (k z) -> i j k c x y z", **cut)[at]
     patches = np.where(masks[at][:, None], patches, 0).astype(np.float16)
-    place = np.ravel_multi_index(at, (grid.side,) * 3).astype(np.int16)
-    return Tokens(patches.reshape(len(place), -1), place, grid, config_sha256, channels)
+    position = np.ravel_multi_index(at, (grid.side,) * 3).astype(np.int16)
+    return Tokens(patches.reshape(len(position), -1), position, grid, config_sha256, channels)
 
 
 def to_volume(tokens: Tokens) -> Float[np.ndarray, "c e e e"]:
     """The dense volume, exactly as it was stored."""
-    patches = np.zeros((tokens.grid.places, tokens.patches.shape[1]), tokens.patches.dtype)
-    patches[tokens.place] = tokens.patches
+    patches = np.zeros((tokens.grid.positions, tokens.patches.shape[1]), tokens.patches.dtype)
+    patches[tokens.position] = tokens.patches
     return unpatchify(patches, tokens.grid)
 
 
@@ -90,7 +90,7 @@ def save(tokens: Tokens, path: Path) -> None:
         "config_sha256": tokens.config_sha256,
     }
     with replacing(path) as beside:
-        safetensors.numpy.save_file({"patches": tokens.patches, "place": tokens.place}, beside, metadata)
+        safetensors.numpy.save_file({"patches": tokens.patches, "place": tokens.position}, beside, metadata)
         sort_header(beside)
 
 
@@ -127,7 +127,7 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
     (8, 32)
     """
     with _opened(path) as (file, metadata):
-        patches, place = file.get_tensor("patches"), file.get_tensor("place")
+        patches, position = file.get_tensor("patches"), file.get_tensor("place")
     with as_written(path, AGAIN):
         grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
         found = parse_sequences(metadata["channels"])
@@ -135,7 +135,7 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
             raise ValueError(f"patches of {patches.shape[1:]} numbers for {len(found)} sequences")
     if channels is not None and found != tuple(channels):
         raise IntegrityError(f"{path}: found the sequences {', '.join(found)}; expected {', '.join(channels)}; {AGAIN}")
-    return Tokens(patches, place, grid, config_sha256, found)
+    return Tokens(patches, position, grid, config_sha256, found)
 
 
 def load_place(path: Path) -> Int16[np.ndarray, " f"]:

@@ -56,7 +56,7 @@ class Chance:
 def reader(
     net: Network,
     patches: Float[Tensor, "1 n k"],
-    place: Int[Tensor, "1 n"],
+    position: Int[Tensor, "1 n"],
     brain: Integer[np.ndarray, "p"] | None = None,
     signs: TargetSigns | None = None,
 ) -> Evidence:
@@ -69,20 +69,20 @@ def reader(
     volumes is given air instead, see `occlusion_by_air`.
     The evidence is multiplied by its direction on all positions, so that less of it always means a weaker prediction.
     """
-    sign = predicted(net, patches, place, signs)
-    free = (torch.arange(place.shape[1]) if brain is None else torch.from_numpy(brain)).to(place.device)
+    sign = predicted(net, patches, position, signs)
+    free = (torch.arange(position.shape[1]) if brain is None else torch.from_numpy(brain)).to(position.device)
     if not isinstance(net.encoder, Encoder):
-        always = torch.ones_like(place, dtype=torch.bool).index_fill_(1, free, False)
+        always = torch.ones_like(position, dtype=torch.bool).index_fill_(1, free, False)
 
         def in_volume(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
             given = always.repeat(len(kept), 1).scatter_(1, free[kept], True)
-            return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], place[0], given).items()}
+            return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], position[0], given).items()}
 
         return in_volume
     with torch.no_grad():
-        x = net.encoder.tokens(patches, place)[0]
+        x = net.encoder.tokens(patches, position)[0]
     # Row 0 of x is CLS.
-    fixed = torch.ones(len(x), dtype=torch.bool, device=place.device).index_fill_(0, free + 1, False).nonzero()[:, 0]
+    fixed = torch.ones(len(x), dtype=torch.bool, device=position.device).index_fill_(0, free + 1, False).nonzero()[:, 0]
 
     @torch.no_grad()
     def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
@@ -111,13 +111,13 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
     Source: Petsiuk et al. 2018 (RISE), arXiv:1806.07421, on tokens left out instead of pixels painted over.
     Values are in the evidence's unit (log odds, or the risk's).
     """
-    places = orders.shape[1]
+    positions = orders.shape[1]
     full, empty = evidence(orders[:1]), evidence(orders[:1, :0])
     values: dict[tuple[str, str], list[Tensor]] = {}
     for fraction in FRACTIONS:
-        cut = round(fraction * places)
+        cut = round(fraction * positions)
         for change, kept in (("deletion", orders[:, cut:]), ("insertion", orders[:, :cut])):
-            by_endpoint = full if kept.shape[1] == places else empty if kept.shape[1] == 0 else evidence(kept)
+            by_endpoint = full if kept.shape[1] == positions else empty if kept.shape[1] == 0 else evidence(kept)
             for endpoint, value in by_endpoint.items():
                 values.setdefault((endpoint, change), []).append((value - full[endpoint]).expand(len(orders)))
     return {key: torch.stack(columns, dim=1).cpu().numpy() for key, columns in values.items()}
@@ -126,7 +126,7 @@ def curves(evidence: Evidence, orders: Int[Tensor, "o p"]) -> dict[tuple[str, st
 # --- whether they lie on the tumour ----------------------------------------------------------------------------------------
 
 
-def near_tumour(share: Float[np.ndarray, "places"], grid: Grid) -> Bool[np.ndarray, "places"]:
+def near_tumour(share: Float[np.ndarray, "positions"], grid: Grid) -> Bool[np.ndarray, "positions"]:
     """Positions that hold tumour, or lie within `HIT_MARGIN_PLACES` of one that does along every axis."""
     holds = (share > 0).reshape(grid.side, grid.side, grid.side)
     return maximum_filter(holds, size=2 * HIT_MARGIN_PLACES + 1, mode="constant").ravel()

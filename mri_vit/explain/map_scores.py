@@ -63,7 +63,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     insertion, in the evidence's unit; `cascade`: rank correlations while the weights are randomised from the heads down;
     `agreement`: rank correlations between methods.
     """
-    patient, methods, own, (patches, place) = made.patient, study.explain.methods, made.input, made.input.batch
+    patient, methods, own, (patches, position) = made.patient, study.explain.methods, made.input, made.input.batch
     generator = np.random.default_rng([study.seed, zlib.crc32(patient.id.encode())])
     maps = patient_maps.on_brain(made.value, own)
 
@@ -71,7 +71,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
         return patient_maps.on_brain(patient_maps.relevances(network, *read.batch, methods, made.signs), read)
 
     drawn = _curves(made, maps, methods, generator)  # first, then noise, then rows: all draw from the one generator
-    noise = _similarities(maps, maps_of(made.net, replace(own, batch=(faithfulness.noisy(patches, generator), place))))
+    noise = _similarities(maps, maps_of(made.net, replace(own, batch=(faithfulness.noisy(patches, generator), position))))
     shifts = []
     for axis in faithfulness.AXES:
         shifted = patient_maps.network_input(faithfulness.shifted(made.prepared, axis), study, patches.device)
@@ -164,11 +164,11 @@ def _similarities(maps: Maps, others: Maps) -> Similarities:
 
 def _curves(made: PatientMaps, maps: Maps, methods: Sequence[str], generator: np.random.Generator) -> list[Curve]:
     """Deletion and insertion of every map, and of random orders, which are the same for all methods."""
-    (patches, place), brain = made.input.batch, made.input.brain
+    (patches, position), brain = made.input.batch, made.input.brain
     random = [generator.permutation(len(brain)) for _ in range(RANDOM_ORDERS)]
     keys = list(maps)
     orders = torch.from_numpy(np.stack([*random, *(order(maps[key], generator) for key in keys)]))
-    by_change = curves(reader(made.net, patches, place, brain, made.signs), orders.to(place.device))
+    by_change = curves(reader(made.net, patches, position, brain, made.signs), orders.to(position.device))
     rows = []
     for (endpoint, change), values in by_change.items():
         by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}

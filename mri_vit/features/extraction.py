@@ -336,7 +336,9 @@ def read_ours(ours: Ours, prepared: Tokens, path: Path) -> dict[str, Float[Tenso
 
 
 @torch.no_grad()
-def readings(encoder: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> dict[str, Float[Tensor, "b d"]]:
+def readings(
+    encoder: nn.Module, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
+) -> dict[str, Float[Tensor, "b d"]]:
     """An encoder's features of patients, by the way it is read.
 
     Of Vision Transformers `CLS` and the mean over the other tokens, both after the last norm; what heads read, where that is
@@ -344,8 +346,8 @@ def readings(encoder: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Ten
     """
     found: dict[str, Tensor] = {}
     if isinstance(encoder, Encoder):
-        x = encoded(encoder, patches, place)  # (b, n, d)
+        x = encoded(encoder, patches, position)  # (b, n, d)
         found = {CLS: x[:, 0], MEAN: x[:, 1:].mean(dim=1)}
     if not isinstance(encoder, Encoder) or encoder.pool != "cls":
-        found[HEADS] = encoder(patches, place)
+        found[HEADS] = encoder(patches, position)
     return found

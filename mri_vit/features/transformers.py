@@ -67,9 +67,9 @@ class Block(nn.Module):
 class Learned(nn.Module):
     """A position for CLS and each place; registers have none, and are put in afterwards."""
 
-    def __init__(self, places: int, dim: int) -> None:
+    def __init__(self, positions: int, dim: int) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.empty(1, 1 + places, dim))
+        self.table = nn.Parameter(torch.empty(1, 1 + positions, dim))
 
     def added(self, cls: Float[Tensor, "b 1 d"], patches: Float[Tensor, "b p d"]) -> tuple[Tensor, Tensor]:
         return cls + self.table[:, :1], patches + self.table[:, 1:]

@@ -105,15 +105,15 @@ def _depends_on(run: TrainedRun) -> str:
 def _made(run: TrainedRun, first: Sequence[Patient], step: Callable[[], None]) -> Reference:
     distances: dict[str, list[float]] = {patient.id: [] for patient in first}
     networks, clouds = run.networks, {}
-    for place, train, _, test in run.fold_patients():
-        if place not in networks:
+    for position, train, _, test in run.fold_patients():
+        if position not in networks:
             continue
-        neural = Neural.fitted(run.study, networks[place])
+        neural = Neural.fitted(run.study, networks[position])
         cloud = _cloud(neural.represent([without_labels(patient) for patient in first_visits(train)]))
         tested = [patient for patient in test if patient.id in distances]
         away = cloud.log_distance(neural.represent([without_labels(patient) for patient in tested]))
         middle = float(np.median(away))
-        clouds[place] = Cloud(cloud.mean, cloud.precision, middle)
+        clouds[position] = Cloud(cloud.mean, cloud.precision, middle)
         for patient, distance in zip(tested, (away - middle).tolist(), strict=True):
             distances[patient.id].append(distance)
         step()
@@ -157,10 +157,10 @@ def _read(file: Path, depends_on: str) -> Reference | None:
             people = json.loads(header["patients"])
     except (OSError, safetensors.SafetensorError, ValueError, KeyError):
         return None
-    places = sorted({(int(words[0]), int(words[1])) for name in tensors if len(words := name.split()) == 3})
+    positions = sorted({(int(words[0]), int(words[1])) for name in tensors if len(words := name.split()) == 3})
     clouds = {
         (r, f): Cloud(tensors[f"{r} {f} mean"], tensors[f"{r} {f} precision"], tensors[f"{r} {f} middle"].item())
-        for r, f in places
+        for r, f in positions
     }
     measured = [Figures({Name(figure, scan): value for figure, scan, value in values}, quantiles) for values, quantiles in people]
     return Reference(measured, tensors["distance"], clouds)
@@ -317,7 +317,7 @@ def distribution_table(
     columns = {name: np.array([patient.value.get(name) for patient in patients], float) for name in names}
     for scan in dict.fromkeys(scan for patient in patients for scan in patient.quantiles):
         columns[Name(HISTOGRAM, scan)] = _histogram_distance([patient.quantiles.get(scan) for patient in patients])
-    read = [known.clouds[place].log_distance(own[None])[0] for place, own in features.items() if place in known.clouds]
+    read = [known.clouds[position].log_distance(own[None])[0] for position, own in features.items() if position in known.clouds]
     columns[Name(FEATURES, "")] = np.exp([*known.distance, np.median(read) if read else math.nan])
     kept = {name: column for name, column in columns.items() if np.isfinite(column[:-1]).mean() >= KNOWN}
     return list(kept), np.stack(list(kept.values()), axis=1)

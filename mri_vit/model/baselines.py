@@ -262,15 +262,15 @@ class VolumeEncoder(nn.Module):
         self.dim = baseline.width or model.shape[0]
         self.net = baseline.build(model, len(model.channels), self.box.size, grid.patch)
 
-    def volume(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
+    def volume(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
         """What the network reads."""
-        return laid_out(patches, place, self.box)
+        return laid_out(patches, position, self.box)
 
     def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
         """The features. What is not `present` lies at no grid position, and so in no volume."""
-        volume = self.volume(patches, place)
+        volume = self.volume(patches, position)
         return self.net(
             volume.contiguous(memory_format=torch.channels_last_3d)
         )  # a fifth to a third faster (ResNet-10, AMD EPYC)
@@ -292,26 +292,26 @@ class HybridEncoder(nn.Module):
         self.map_size = tuple(probe.shape[2:])
         self.trunk = hybrid.trunk(read)
         self.dim, depth, heads, mlp = model.shape
-        places = math.prod(self.map_size)
+        positions = math.prod(self.map_size)
         how = {"drop_path": model.drop_path, "pool": model.pool, "channels": hybrid.width}  # a patch is one voxel of the map
-        self.encoder = Encoder(hybrid.width, places, self.dim, depth, heads, mlp, **how)
+        self.encoder = Encoder(hybrid.width, positions, self.dim, depth, heads, mlp, **how)
 
-    def volume(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
+    def volume(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b c x y z"]:
         """What the trunk reads."""
-        return laid_out(patches, place, self.box)
+        return laid_out(patches, position, self.box)
 
     def tokens(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
     ) -> tuple[Float[Tensor, "b n f"], Int[Tensor, "b n"]]:
         """What the Vision Transformer reads: the map's voxels and their positions."""
-        voxels = rearrange(self.trunk(self.volume(patches, place)), "b f x y z -> b (x y z) f")
+        voxels = rearrange(self.trunk(self.volume(patches, position)), "b f x y z -> b (x y z) f")
         return voxels, torch.arange(voxels.shape[1], device=voxels.device).expand(len(voxels), -1)
 
     def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
         """The features. What is not `present` lies at no grid position, and so in no volume."""
-        return self.encoder(*self.tokens(patches, place))
+        return self.encoder(*self.tokens(patches, position))
 
 
 @dataclass(frozen=True)
@@ -330,12 +330,12 @@ class Box:
     @classmethod
     def of_head(cls, grid: Grid, channels: tuple[str, ...], stored: tuple[str, ...]) -> Box:
         """The box that holds any brain aligned to the MNI152 frame: the template's and a margin, in whole grid positions."""
-        place_mm = grid.patch * grid.spacing_mm
+        patch_mm = grid.patch * grid.spacing_mm
         start, end = [], []
         for centre, (low, high) in zip(GRID_CENTRE_MM, BRAIN_MM, strict=True):
-            outer = centre - grid.side * place_mm / 2  # the outer face of the first grid position
-            start.append(max(0, math.floor((low - MARGIN_MM - outer) / place_mm)))
-            end.append(min(grid.side, math.ceil((high + MARGIN_MM - outer) / place_mm)))
+            outer = centre - grid.side * patch_mm / 2  # the outer face of the first grid position
+            start.append(max(0, math.floor((low - MARGIN_MM - outer) / patch_mm)))
+            end.append(min(grid.side, math.ceil((high + MARGIN_MM - outer) / patch_mm)))
         return cls(grid, channels, stored, (start[0], start[1], start[2]), (end[0], end[1], end[2]))
 
     @property
@@ -350,15 +350,15 @@ class Box:
         i, j, k = self.sides
         return i * self.grid.patch, j * self.grid.patch, k * self.grid.patch
 
-    def slot(self, place: Int[Tensor, "b p"]) -> Int[Tensor, "b p"]:
+    def slot(self, position: Int[Tensor, "b p"]) -> Int[Tensor, "b p"]:
         """A grid position counted within the box as in the grid; one past the last for all that lie outside."""
         side, (i, j, k), (rows, columns, layers) = self.grid.side, self.start, self.sides
-        i, j, k = place // side**2 - i, place // side % side - j, place % side - k
+        i, j, k = position // side**2 - i, position // side % side - j, position % side - k
         inside = (i >= 0) & (i < rows) & (j >= 0) & (j < columns) & (k >= 0) & (k < layers)
         return torch.where(inside, (i * columns + j) * layers + k, rows * columns * layers)
 
 
-def laid_out(patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], box: Box) -> Float[Tensor, "b c x y z"]:
+def laid_out(patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], box: Box) -> Float[Tensor, "b c x y z"]:
     """The box's volume: each patch at its place, zero elsewhere; patches outside the box are left out.
 
     Equal to the box of `tokens.to_volume`, number by number.
@@ -367,6 +367,6 @@ def laid_out(patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], box: Bo
     (i, j, k), patch = box.sides, box.grid.patch
     flat = rearrange(rearrange(patches, "b p (c v) -> b p c v", c=len(box.stored))[:, :, chosen], "b p c v -> b p (c v)")
     slots = flat.new_zeros(len(flat), i * j * k + 1, flat.shape[2])  # the last takes what lies outside
-    slots = slots.scatter(1, box.slot(place)[:, :, None].expand_as(flat), flat)[:, :-1]
+    slots = slots.scatter(1, box.slot(position)[:, :, None].expand_as(flat), flat)[:, :-1]
     volume = rearrange(slots, "b (i j k) (c x y z) -> b c (i x) (j y) (k z)", i=i, j=j, k=k, x=patch, y=patch, z=patch)
     return volume.to(torch.promote_types(volume.dtype, torch.float32))  # patches may be stored in half precision

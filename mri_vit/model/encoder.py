@@ -101,7 +101,7 @@ def cubes(patches: Float[Tensor, "b p k"], channels: int, edge: int) -> Float[Te
     return volumes.contiguous(memory_format=torch.channels_last_3d)
 
 
-def waves(places: int, dim: int) -> Float[Tensor, "p d"]:
+def waves(positions: int, dim: int) -> Float[Tensor, "p d"]:
     """Where the embeddings of a cubic grid's positions start: sines and cosines of each axis' coordinate.
 
     A sixth of the width each for sine and cosine along x, y and z; what is left over is 0. Places near each other start alike, so
@@ -109,9 +109,9 @@ def waves(places: int, dim: int) -> Float[Tensor, "p d"]:
     hundred patients they never learn any. Training changes them like any weight.
     Source: Vaswani et al. 2017, arXiv:1706.03762, 3.5; in a plane: He et al. 2022, arXiv:2111.06377, appendix A.
     """
-    side, count = round(places ** (1 / 3)), dim // 6
+    side, count = round(positions ** (1 / 3)), dim // 6
     rate = POSITION_BASE ** (-torch.arange(count) / max(count, 1))
-    coordinate = torch.arange(places)[:, None] // torch.tensor([side * side, side, 1]) % side  # x is the slowest axis
+    coordinate = torch.arange(positions)[:, None] // torch.tensor([side * side, side, 1]) % side  # x is the slowest axis
     angle = (coordinate[..., None] - (side - 1) / 2) * rate  # [p, 3, count], 0 in the middle of the grid
     return F.pad(torch.stack([angle.sin(), angle.cos()], dim=2).flatten(1), (0, dim - 6 * count))
 
@@ -222,7 +222,7 @@ class Encoder(nn.Module):
     def __init__(
         self,
         patch_size: int,
-        places: int,
+        positions: int,
         dim: int,
         depth: int,
         heads: int,
@@ -239,11 +239,11 @@ class Encoder(nn.Module):
         self.pool: Pool = pool
         self.embed = embedding(patch_size, dim, stem, conv_stem, channels, texture)
         self.cls = nn.Parameter(torch.zeros(1, 1, dim))
-        self.position = nn.Parameter(torch.empty(1, places + 1, dim))
+        self.position = nn.Parameter(torch.empty(1, positions + 1, dim))
         if not self.position.is_meta:  # where a draw makes nothing, but torch import its compiler for two seconds
             with torch.no_grad():
                 self.position[:, :1].normal_(std=POSITION_STD)
-                self.position[0, 1:] = waves(places, dim)
+                self.position[0, 1:] = waves(positions, dim)
         rates = np.linspace(0, drop_path, depth).tolist()  # deeper blocks drop more often; Huang et al. 2016
         self.blocks = nn.ModuleList(Block(dim, heads, mlp, rate) for rate in rates)
         self.norm = nn.LayerNorm(dim)
@@ -264,21 +264,21 @@ class Encoder(nn.Module):
         """The blocks, first to last, as what they are."""
         return cast("list[Block]", list(self.blocks))
 
-    def tokens(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
+    def tokens(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
         """The encoder's input: CLS and the embedded patches, each with the position of its place."""
-        return self.placed(self.embed(patches.to(self.position.dtype)), place)
+        return self.placed(self.embed(patches.to(self.position.dtype)), position)
 
-    def placed(self, embedded: Float[Tensor, "b p d"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
+    def placed(self, embedded: Float[Tensor, "b p d"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
         """Embedded patches with the embeddings of their grid positions, behind CLS."""
-        position = F.embedding(place + 1, self.position[0])  # row 0 belongs to CLS
-        cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(place))
+        position = F.embedding(position + 1, self.position[0])  # row 0 belongs to CLS
+        cls = repeat(self.cls + self.position[:, :1], "1 1 d -> b 1 d", b=len(position))
         return torch.cat([cls, embedded + position], dim=1)
 
     def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
         """The readout. Where `present` is given, what it does not mark is no token: it fills up a patient who has fewer."""
-        x = self.tokens(patches, place)
+        x = self.tokens(patches, position)
         mask = None if present is None else rearrange(F.pad(present, (1, 0), value=True), "b n -> b 1 1 n")
         for block in self.layers:
             x = block(x, mask)
@@ -295,9 +295,9 @@ class Encoder(nn.Module):
             return F.one_hot(y.argmax(dim=1), y.shape[1]).transpose(1, 2).to(y.dtype)
         return torch.full_like(y, 1 / y.shape[1])
 
-    def attention(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
+    def attention(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
         """Every block's attention matrices (N×N per head: for tests and small models; `explain.rollout` streams)."""
-        x, matrices = self.tokens(patches, place), []
+        x, matrices = self.tokens(patches, position), []
         for block in self.layers:
             matrices.append(block.attention.weights(block.norm1(x)))
             x = block(x)

@@ -46,7 +46,7 @@ def encoder(model: Model, grid: Grid, channels: tuple[str, ...]) -> Any:
     dim, depth, heads, mlp = model.shape
     count, shape = len(channels), (dim, depth, heads, mlp)
     size = count * grid.patch**3
-    return Encoder(size, grid.places, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count, model.texture)
+    return Encoder(size, grid.positions, *shape, model.stem, model.drop_path, model.conv_stem, model.pool, count, model.texture)
 
 
 class Network(nn.Module):
@@ -75,9 +75,9 @@ class Network(nn.Module):
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
 
     def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> dict[str, Float[Tensor, "b m"]]:
-        cls = self.encoder(patches, place, present)
+        cls = self.encoder(patches, position, present)
         return {name: linear(cls) for name, linear in self.head.items()}
 
 
@@ -165,7 +165,7 @@ def count_parameters(net: nn.Module) -> int:
 
 
 @torch.no_grad()
-def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> int:
+def flops(net: nn.Module, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> int:
     """Floating-point operations of one forward pass in evaluation, for the whole batch.
 
     Definition: the operations of convolutions, linear maps and attention's two products, a multiply-add being 2; papers that
@@ -180,12 +180,12 @@ def flops(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b
     Returns: Operations, for all b patients.
     """
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        _in_shapes(net, patches, place)
+        _in_shapes(net, patches, position)
     return counter.get_total_flops()
 
 
 @torch.no_grad()
-def activation_bytes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> int:
+def activation_bytes(net: nn.Module, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> int:
     """What a forward pass keeps for the backward pass, about: the batch and every layer's output, in single precision.
 
     Assumption: attention keeps no weights (PyTorch's fused one), and functions between layers keep nothing of their own.
@@ -198,20 +198,20 @@ def activation_bytes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int
 
     hooks = [module.register_forward_hook(keep) for module in net.modules() if not any(True for _ in module.children())]
     try:
-        _in_shapes(net, patches, place)
+        _in_shapes(net, patches, position)
     finally:
         for hook in hooks:
             hook.remove()
     return sum(tensor.numel() for tensor in kept) * 4
 
 
-def _in_shapes(net: nn.Module, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> None:
+def _in_shapes(net: nn.Module, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> None:
     """A forward pass in evaluation of which nothing is computed; the network is left as it was."""
     modes = {module: module.training for module in net.modules()}
     net.eval()  # batch normalisation in training refuses a batch of one
     weights = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}  # shapes alone
     try:
-        torch.func.functional_call(net, weights, (patches.to("meta"), place.to("meta")))
+        torch.func.functional_call(net, weights, (patches.to("meta"), position.to("meta")))
     finally:
         for module, mode in modes.items():
             module.training = mode

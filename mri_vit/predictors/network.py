@@ -129,10 +129,10 @@ class Neural:
         self.network.eval()
         rows = []
         for patient in patients:
-            patches, place = all_tokens(
+            patches, position = all_tokens(
                 tokens.load(token_file(self.study.prepared, patient), self.study.channels), self.study.model
             )
-            rows.append(self.network.encoder(patches.to(device), place.to(device))[0].float().cpu().numpy())
+            rows.append(self.network.encoder(patches.to(device), position.to(device))[0].float().cpu().numpy())
         return np.stack(rows)
 
 

@@ -84,7 +84,7 @@ def intensity_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
                 inside = np.zeros_like(_brain(stored))
                 if patient.tumour_mask:
                     tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, stored.grid)[None].astype(np.float32)
-                    inside = (tokens.patchify(tumour, stored.grid.patch)[stored.place] > 0) & _brain(stored)
+                    inside = (tokens.patchify(tumour, stored.grid.patch)[stored.position] > 0) & _brain(stored)
                 row |= {f"tumour_{name}": value for name, value in statistics(_voxels(stored, inside), study.channels).items()}
         except (IntegrityError, UnusablePatient) as error:
             raise IntegrityError(f"patient {patient.id}: no intensities for the control: {error}") from None

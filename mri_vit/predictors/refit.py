@@ -119,8 +119,8 @@ class _Line:
         self.last = np.minimum.accumulate(np.where(ends, index, line.shape[1])[:, ::-1], axis=1)[:, ::-1]
         before = _before(self.dead.astype(float))
         here = np.take_along_axis(before, self.last + 1, axis=1) - np.take_along_axis(before, self.first, axis=1)
-        place = before[:, :-1] - np.take_along_axis(before, self.first, axis=1)
-        self.fraction = np.where(self.dead, place / np.maximum(here, 1), 0.0)
+        position = before[:, :-1] - np.take_along_axis(before, self.first, axis=1)
+        self.fraction = np.where(self.dead, position / np.maximum(here, 1), 0.0)
 
     def deaths(
         self, risk: Float[np.ndarray, "a n"], rows: Rows

@@ -89,7 +89,7 @@ def described(table: pd.DataFrame, study: Study) -> str:
 def encoder_2d(weights: Weights2D) -> Encoder:
     """The network of a file, as our encoder over the places of one image. Raises UsageError where its heads are not known."""
     dim, _, edge, _ = weights.tensors["embed.weight"].shape
-    places, mlp = weights.tensors["position"].shape[1] - 1, len(weights.tensors["blocks.0.mlp.0.bias"])
+    positions, mlp = weights.tensors["position"].shape[1] - 1, len(weights.tensors["blocks.0.mlp.0.bias"])
     published = {(width, depth): heads for width, depth, heads, _ in SIZES.values()}
     heads = weights.heads or published.get((dim, weights.depth)) or dim // HEAD
     if not heads or dim % heads:
@@ -98,7 +98,7 @@ def encoder_2d(weights: Weights2D) -> Encoder:
             " file of S, B, L or H, or one of the JAX code, which states them"
         )
     with torch.device("meta"):
-        encoder = Encoder(3 * edge**2, places, dim, weights.depth, heads, mlp)
+        encoder = Encoder(3 * edge**2, positions, dim, weights.depth, heads, mlp)
     kernel = rearrange(weights.tensors["embed.weight"], "d rgb row column -> d (rgb row column)")
     encoder.load_state_dict(weights.tensors | {"embed.weight": kernel}, assign=True)
     encoder.norm_eps = weights.norm_eps
@@ -125,13 +125,13 @@ def as_seen(slices: Float[Tensor, "x y s"]) -> Float[Tensor, "s row column"]:
 
 def _of_images(encoder: Encoder, grey: Float[Tensor, "s row column"]) -> Float[Tensor, "s d"]:
     """CLS of grey images, which are shown in the size that the positions are of."""
-    places, device = encoder.position.shape[1] - 1, encoder.position.device
+    positions, device = encoder.position.shape[1] - 1, encoder.position.device
     edge = round((encoder.embed.in_features / 3) ** 0.5)  # type: ignore[operator]
-    side = round(places**0.5)
+    side = round(positions**0.5)
     sized = F.interpolate(grey[:, None], size=(side * edge, side * edge), mode="bilinear", align_corners=False)
     cut = rearrange(sized, "s 1 (i row) (j column) -> s (i j) (row column)", row=edge, column=edge)
     patches = repeat(cut, "s p k -> s p (rgb k)", rgb=3).to(device)
-    return encoder(patches, torch.arange(places, device=device).expand(len(patches), -1))
+    return encoder(patches, torch.arange(positions, device=device).expand(len(patches), -1))
 
 
 def _kept(path: Path, of_tokens: str) -> Float[np.ndarray, "c d"] | None:

@@ -113,7 +113,7 @@ class _Figures:
 
 def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figures:
     train, model = study.train, study.model
-    present = study.grid.places if model.tokens == "all" else max(1, round(FOREGROUND * study.grid.places))
+    present = study.grid.positions if model.tokens == "all" else max(1, round(FOREGROUND * study.grid.positions))
     drawn = min(train.token_budget or present, present)
     with torch.device("meta"):  # shapes alone
         net = Network(model, study.grid, [], study.channels)
@@ -178,7 +178,7 @@ def _maps_bytes(study: Study, voxels: float) -> int:
 
 def _prepared_bytes(study: Study) -> int:
     """A prepared patient on disk: half-precision tokens of the positions that hold brain, and the picture."""
-    return round(FOREGROUND * study.grid.places * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
+    return round(FOREGROUND * study.grid.positions * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
 
 
 def core_speed() -> float:

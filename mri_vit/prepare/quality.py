@@ -261,7 +261,7 @@ def draw_picture(
     channels: Sequence[str] = CHANNELS,
 ) -> bytes:
     """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
-    middle = [round(place) for place in mean_index(brain).tolist()]
+    middle = [round(position) for position in mean_index(brain).tolist()]
     there = [bool(scan.any()) for scan in volume]
     picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)

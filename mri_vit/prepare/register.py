@@ -237,8 +237,8 @@ def mni152() -> Volume:
     `nilearn.datasets.load_mni152_template(resolution=1)` gives the same, scaled to 0 to 1.
     """
     found = importlib.util.find_spec("nilearn")
-    places = (found.submodule_search_locations or []) if found else []
-    file = next((path for place in places if (path := Path(place, "datasets", "data", TEMPLATE)).is_file()), None)
+    positions = (found.submodule_search_locations or []) if found else []
+    file = next((path for position in positions if (path := Path(position, "datasets", "data", TEMPLATE)).is_file()), None)
     if file is None:
         raise MriVitError(f"the installed nilearn has no datasets/data/{TEMPLATE}; install nilearn anew")
     return read(file)

@@ -63,10 +63,10 @@ def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
 
     Raises ValueError when the patient has fewer tokens.
     """
-    place, random = member.place, member.random
-    if count > len(place):
-        raise ValueError(f"found {len(place)} tokens; {count} are asked for")
-    at = np.stack(np.unravel_index(place.astype(np.int64), (side,) * 3), axis=1)  # (f, 3)
+    position, random = member.position, member.random
+    if count > len(position):
+        raise ValueError(f"found {len(position)} tokens; {count} are asked for")
+    at = np.stack(np.unravel_index(position.astype(np.int64), (side,) * 3), axis=1)  # (f, 3)
     chosen = random.integers(len(at))
     jitter, stretch = random.random((2, 3))
     centre = at[chosen] + jitter - 0.5  # off the lattice, so that no two faces come at once
@@ -101,7 +101,7 @@ class Dino(nn.Module):
         All crops of a kind in a batch hold equally many tokens: a random share of the smallest patient's, of which at most
         `train.token_budget` are kept (PatchDropout: a crop is as large as before, but thinner).
         """
-        smallest = min(len(member.place) for member in members)
+        smallest = min(len(member.position) for member in members)
         most = self.study.train.token_budget or smallest
         kinds: list[Draw] = []
         for (low, high), number in ((GLOBAL, GLOBALS), (LOCAL, self.study.pretrain.local_crops)):
@@ -116,7 +116,7 @@ class Dino(nn.Module):
     def forward(self, *views: Tensor) -> Float[Tensor, ""]:
         """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
         pairs = list(zip(views[::2], views[1::2], strict=True))
-        student = torch.cat([self.head(self.gather(self.encoder(patches, place))) for patches, place in pairs])
+        student = torch.cat([self.head(self.gather(self.encoder(patches, position))) for patches, position in pairs])
         output, cls = self.answer(*pairs[0])
         teacher, patients = probabilities(output, self.centre), len(output) // GLOBALS
         loss = cross_entropy(
@@ -129,10 +129,10 @@ class Dino(nn.Module):
         return loss
 
     @torch.no_grad()
-    def answer(self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> tuple[Tensor, Tensor]:
+    def answer(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> tuple[Tensor, Tensor]:
         """The teacher's output before centring and softmax [b m], and the CLS vectors that it is of [b d]."""
         encoder, head = self.teacher
-        cls = self.gather(encoder(patches, place))
+        cls = self.gather(encoder(patches, position))
         return at_least_float32(head(cls)), cls
 
     def begin(self, epoch: int) -> None:

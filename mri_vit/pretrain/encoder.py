@@ -149,13 +149,13 @@ def views(
 
     def drawn(turn: Turn) -> tuple[Turn, tuple[Draw, ...]]:
         members = [
-            Member(patient, held.place[patient], stream(seed, "pretrain", turn.epoch, lap, ids[patient]))
+            Member(patient, held.position[patient], stream(seed, "pretrain", turn.epoch, lap, ids[patient]))
             for patient, lap in zip(turn.patients, turn.laps, strict=True)
         ]
         return turn, tuple(map(share, method.draws(members, stream(seed, "shared", turn.number))))
 
     for _, batches in held.each(map(drawn, turns)):
-        yield [part for batch in batches for part in (batch.patches, batch.place)]
+        yield [part for batch in batches for part in (batch.patches, batch.position)]
 
 
 def objective(method: Method, net: nn.Module, state: checkpoint.State) -> Objective[list[Tensor]]:

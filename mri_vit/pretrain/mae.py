@@ -49,7 +49,7 @@ class MaskedAutoencoder(nn.Module):
         self.encoder = encoder
         numbers = len(study.channels) * study.grid.patch**3
         width = round(DECODER_WIDTH * encoder.dim)
-        self.decoder = Decoder(encoder.dim, numbers, study.grid.places, width, DECODER_DEPTH)
+        self.decoder = Decoder(encoder.dim, numbers, study.grid.positions, width, DECODER_DEPTH)
         self._sums: list[Tensor] = []  # of each batch since `watched` was asked: its loss, and the loss of knowing nothing
 
     def learned(self) -> list[nn.Parameter]:
@@ -58,16 +58,16 @@ class MaskedAutoencoder(nn.Module):
 
     def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
         """Visible tokens, and hidden ones to be reconstructed; none is in both."""
-        smallest = min(len(member.place) for member in members)  # no patient lacks a token, so none is filled up
+        smallest = min(len(member.position) for member in members)  # no patient lacks a token, so none is filled up
         v = visible(smallest, VISIBLE)
         count = v + math.ceil(RECONSTRUCTED * (smallest - v))
         return split(stacked([view(member, scattered(member, count), self.study) for member in members]), v)
 
     def forward(
-        self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], place: Int[Tensor, "b h"]
+        self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"], hidden: Float[Tensor, "b h k"], position: Int[Tensor, "b h"]
     ) -> Float[Tensor, ""]:
         """The loss of reconstructing the `hidden` patches from those that are `seen`."""
-        predicted = self.decoder(*self.known(seen, at), place)
+        predicted = self.decoder(*self.known(seen, at), position)
         wanted, brain = target(hidden.to(predicted.dtype), self.study.pretrain.target, len(self.study.channels))
         loss = masked_error(predicted, wanted, brain, self.gather)
         nothing = masked_error(wanted.new_zeros(()), wanted, brain, self.gather)
@@ -96,31 +96,33 @@ class MaskedAutoencoder(nn.Module):
 class Decoder(nn.Module):
     """From encoded visible tokens to the numbers of the hidden patches."""
 
-    def __init__(self, dim: int, numbers: int, places: int, width: int, depth: int) -> None:
+    def __init__(self, dim: int, numbers: int, positions: int, width: int, depth: int) -> None:
         super().__init__()
         heads = max(h for h in range(1, max(1, width // HEAD_WIDTH) + 1) if width % h == 0)
         self.embed = nn.Linear(dim, width)
         self.mask = nn.Parameter(torch.empty(1, 1, width).normal_(std=POSITION_STD))
-        self.position = nn.Parameter(torch.empty(1, places, width).normal_(std=POSITION_STD / POSITION_GAIN))
+        self.position = nn.Parameter(torch.empty(1, positions, width).normal_(std=POSITION_STD / POSITION_GAIN))
         self.blocks = nn.ModuleList(Block(width, heads, MLP_RATIO * width, drop_path=0.0) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
         self.predict = nn.Linear(width, numbers)
 
-    def forward(self, known: Float[Tensor, "b n d"], at: Int[Tensor, "b v"], place: Int[Tensor, "b h"]) -> Float[Tensor, "b h k"]:
+    def forward(
+        self, known: Float[Tensor, "b n d"], at: Int[Tensor, "b v"], position: Int[Tensor, "b h"]
+    ) -> Float[Tensor, "b h k"]:
         """`known` are CLS and the tokens seen, `at` the places of these; `place` are those to be reconstructed."""
         x = self.embed(known)
-        x = torch.cat([x[:, :1], x[:, 1:] + self._positions(at), self.mask + self._positions(place)], dim=1)
+        x = torch.cat([x[:, :1], x[:, 1:] + self._positions(at), self.mask + self._positions(position)], dim=1)
         for block in self.blocks:
             x = block(x)
         return self.predict(self.norm(x[:, known.shape[1] :]))
 
-    def _positions(self, place: Int[Tensor, "b p"]) -> Float[Tensor, "b p w"]:
-        return POSITION_GAIN * F.embedding(place, self.position[0])
+    def _positions(self, position: Int[Tensor, "b p"]) -> Float[Tensor, "b p w"]:
+        return POSITION_GAIN * F.embedding(position, self.position[0])
 
 
 def scattered(member: Member, count: int) -> Int[np.ndarray, " p"]:
     """Indices of `count` tokens drawn from the whole brain, in random order."""
-    return member.random.permutation(len(member.place))[:count]
+    return member.random.permutation(len(member.position))[:count]
 
 
 def visible(count: int, share: float) -> int:
@@ -133,9 +135,9 @@ def visible(count: int, share: float) -> int:
     return min(max(1, round(share * count)), count - 1)
 
 
-def encoded(encoder: Encoder, patches: Float[Tensor, "b v k"], place: Int[Tensor, "b v"]) -> Float[Tensor, "b n d"]:
+def encoded(encoder: Encoder, patches: Float[Tensor, "b v k"], position: Int[Tensor, "b v"]) -> Float[Tensor, "b n d"]:
     """Every token after the encoder's last block, normalised, CLS first."""
-    x = encoder.tokens(patches, place)
+    x = encoder.tokens(patches, position)
     for block in encoder.layers:
         x = block(x)
     return encoder.norm(x)

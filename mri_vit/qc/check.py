@@ -196,7 +196,7 @@ def _duplicates(study: Study, patients: Sequence[Patient]) -> list[Finding]:
     """Both patients of every pair that looks like one, but for the visits of one patient."""
     means = np.array([_means(study, patient) for patient in patients])
     findings = []
-    for i, j in nearest(means.reshape(len(patients), study.grid.places * len(study.channels))):
+    for i, j in nearest(means.reshape(len(patients), study.grid.positions * len(study.channels))):
         first, second = patients[i], patients[j]
         if first.subject != second.subject and (alike := _likeness(study, first, second)) >= study.qc.duplicate:
             words = f"looks like {{}}: the {study.prepare.reference} of the two agree by {alike:.2f}, as only one person's do"
@@ -217,12 +217,12 @@ def _likeness(study: Study, one: Patient, other: Patient) -> float:
     return agreement.similarity(first.scans[reference], second.scans[reference], first.brain, agreement.window(first))
 
 
-def _means(study: Study, patient: Patient) -> Float[np.ndarray, "places c"]:
+def _means(study: Study, patient: Patient) -> Float[np.ndarray, "positions c"]:
     """Each scan's mean at each grid position; NaN where there is no brain, or no scan."""
     stored = tokens.load(study.prepared / patient.id / files.TOKENS)
-    means = np.full((stored.grid.places, len(study.channels)), np.nan, np.float32)
-    means[stored.place] = reduce(stored.patches.astype(np.float32), "f (c v) -> f c", "mean", c=len(study.channels))
-    means[:, ~means[stored.place].any(axis=0)] = np.nan
+    means = np.full((stored.grid.positions, len(study.channels)), np.nan, np.float32)
+    means[stored.position] = reduce(stored.patches.astype(np.float32), "f (c v) -> f c", "mean", c=len(study.channels))
+    means[:, ~means[stored.position].any(axis=0)] = np.nan
     return means
 
 
@@ -344,7 +344,7 @@ def check_cohort(
     far = deviations(records)
     for finding in (*unlike(far, study.qc), *_duplicates(study, prepared)):
         findings[finding.patient].append(finding)
-    order = {patient.id: place for place, patient in enumerate(patients)}
+    order = {patient.id: position for position, patient in enumerate(patients)}
     excluded = sorted([*unprepared, *_excluded(findings, decisions, study)], key=lambda row: order[row["patient"]])
     _refuse_other_patients(excluded, folder)
     table = (

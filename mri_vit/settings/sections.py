@@ -25,9 +25,9 @@ class Grid(Section):
     def _whole_patches(self) -> Grid:
         if self.edge % self.patch:
             raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
-        if self.places > MAX_PLACES:
+        if self.positions > MAX_PLACES:
             raise ValueError(
-                f"edge {self.edge} in patches of {self.patch} makes {self.places} places; at most {MAX_PLACES} can be stored"
+                f"edge {self.edge} in patches of {self.patch} makes {self.positions} places; at most {MAX_PLACES} can be stored"
             )
         return self
 
@@ -37,7 +37,7 @@ class Grid(Section):
         return self.edge // self.patch
 
     @property
-    def places(self) -> int:
+    def positions(self) -> int:
         """Places in the whole grid (2744 for the default grid)."""
         return self.side**3
 

@@ -63,27 +63,27 @@ class Masks:
             raise UsageError(
                 f"train.mask_supervision_… needs tumour masks, and none of {len(patients)} training patients has one"
             )
-        places, rows, held = [], [], []
+        positions, rows, held = [], [], []
         self.holds: list[Bool[np.ndarray, " f"]] = []  # by patient, which stored places have tumour
         for patient in patients:
-            place = tokens.load_place(token_file(study.prepared, patient))
-            tumour = self._of(patient, place, study)
+            position = tokens.load_place(token_file(study.prepared, patient))
+            tumour = self._of(patient, position, study)
             self.holds.append((tumour != 0).any(dim=1).numpy())
-            around = np.append(self.holds[-1], False)[neighbours(place, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last
+            around = np.append(self.holds[-1], False)[neighbours(position, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last
             held.append(np.where(around, np.cumsum(around) - 1, EMPTY))
             rows.append(tumour[torch.from_numpy(around)])
-            places.append(place[around])
+            positions.append(position[around])
         empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
-        self._masks = Held(torch.cat([*rows, empty]), places, study.grid)
+        self._masks = Held(torch.cat([*rows, empty]), positions, study.grid)
         self._held, self._first = np.concatenate(held), np.cumsum([0, *map(len, held)])[:-1]
         self._unknown = np.array([patient.tumour_mask is None for patient in patients])
 
     @staticmethod
-    def _of(patient: Patient, place: Int16[np.ndarray, " f"], study: Study) -> Float16[Tensor, "f v"]:
+    def _of(patient: Patient, position: Int16[np.ndarray, " f"], study: Study) -> Float16[Tensor, "f v"]:
         if patient.tumour_mask is None:
-            return torch.zeros(len(place), study.grid.patch**3, dtype=torch.float16)
+            return torch.zeros(len(position), study.grid.patch**3, dtype=torch.float16)
         tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
-        return torch.from_numpy(tokens.patchify(tumour[None].astype(np.float16), study.grid.patch)[place])
+        return torch.from_numpy(tokens.patchify(tumour[None].astype(np.float16), study.grid.patch)[position])
 
     def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:
         """The share of tumour in each of a draw's tokens, as it is moved and mirrored; NaN of a patient without a mask."""
@@ -132,12 +132,12 @@ class MaskSupervised(nn.Module):
     def with_auxiliary_loss(
         self,
         patches: Float[Tensor, "b p k"],
-        place: Int[Tensor, "b p"],
+        position: Int[Tensor, "b p"],
         share: Float[Tensor, "b p"],
         labels: dict[str, Float[Tensor, "b c"]],
     ) -> tuple[dict[str, Tensor], Float[Tensor, ""]]:
         """The heads' raw numbers, and the weighted sum of the auxiliary losses."""
-        outputs, settings = network_pass(self.network, patches, place, share), self.settings
+        outputs, settings = network_pass(self.network, patches, position, share), self.settings
         outs = {name: linear(outputs.readout) for name, linear in self.network.head.items()}
         regions = self.norm(outputs.regions)
         loss = settings.mask_supervision_fraction * share_loss(self.share(regions)[..., 0], outputs.share)
@@ -195,22 +195,22 @@ def within(regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"]) -> Floa
 
 
 def network_pass(
-    network: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+    network: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
 ) -> NetworkPass:
     """Of our encoder the regions are the embedded patches; of a convolutional network the voxels of its last map."""
     encoder = network.encoder
     if isinstance(encoder, Encoder):
-        return _of_tokens(encoder, patches, place, share)
+        return _of_tokens(encoder, patches, position, share)
     layer = BASELINES[network.model.architecture].layer
     assert layer  # see `refuse_without_masks`
-    return _of_map(encoder, layer, patches, place, share)
+    return _of_map(encoder, layer, patches, position, share)
 
 
 def _of_tokens(
-    encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+    encoder: Encoder, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
 ) -> NetworkPass:
     regions = encoder.embed(patches.to(encoder.position.dtype))
-    x = encoder.placed(regions, place)
+    x = encoder.placed(regions, position)
     if not encoder.layers:
         return NetworkPass(encoder.readout(x), regions, share, None, x[:, 1:])
     *earlier, last = encoder.layers
@@ -224,7 +224,7 @@ def _of_tokens(
 
 
 def _of_map(
-    encoder: VolumeEncoder, layer: str, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
+    encoder: VolumeEncoder, layer: str, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], share: Float[Tensor, "b p"]
 ) -> NetworkPass:
     """The share of a map's voxel is the mean over the part of the box that it stands for; the map tiles the box evenly."""
     held: list[Tensor] = []
@@ -234,13 +234,13 @@ def _of_map(
 
     hook = encoder.net.get_submodule(layer).register_forward_hook(hold)
     try:
-        readout = encoder(patches, place)
+        readout = encoder(patches, position)
     finally:
         hook.remove()
     (layer_output,) = held
     (i, j, k), (x, y, z) = encoder.box.sides, (int(size) for size in layer_output.shape[2:])
-    places = share.new_zeros(len(share), i * j * k + 1)  # the last takes what lies outside the box
-    places = places.scatter(1, encoder.box.slot(place), share)[:, :-1]
-    tumour = F.adaptive_avg_pool3d(rearrange(places, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), (x, y, z))
+    positions = share.new_zeros(len(share), i * j * k + 1)  # the last takes what lies outside the box
+    positions = positions.scatter(1, encoder.box.slot(position), share)[:, :-1]
+    tumour = F.adaptive_avg_pool3d(rearrange(positions, "b (i j k) -> b 1 i j k", i=i, j=j, k=k), (x, y, z))
     tumour = torch.where(share.isnan().all(dim=1)[:, None], torch.nan, tumour.flatten(1))
     return NetworkPass(readout, rearrange(layer_output, "b f x y z -> b (x y z) f"), tumour, None, None)

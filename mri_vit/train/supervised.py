@@ -93,7 +93,7 @@ class Feed:
         """The batch of each of these turns; it lasts until the next is asked for."""
         drawn = ((turn, self.draw(turn)) for turn in turns)
         for (turn, shown), (batch,) in self.store.each((pair, (self.share(pair[1]),)) for pair in drawn):
-            own, mix = np.array(turn.patients), self._mixing(turn, batch.place.shape[1])
+            own, mix = np.array(turn.patients), self._mixing(turn, batch.position.shape[1])
             if mix is None:
                 tumour = self.masks(shown).to(self.device) if self.study.train.uses_tumour_masks else None
                 yield LabelledBatch(batch, self._unmirrored(self._labels(own), shown), tumour=tumour)
@@ -103,17 +103,17 @@ class Feed:
     def draw(self, turn: Turn) -> Draw:
         """The tokens of a turn, augmented and, with mixup, mixed with a partner's."""
         kept = self.masks.holds if self.study.train.tumour_tokens_first else None
-        drawn = training_draw(turn, self.ids, self.store.place, self.study, self.seed, kept)
-        mix = self._mixing(turn, drawn.place.shape[1])
+        drawn = training_draw(turn, self.ids, self.store.position, self.study, self.seed, kept)
+        mix = self._mixing(turn, drawn.position.shape[1])
         return drawn if mix is None else draw.mixed(drawn, mix)
 
     def evaluated(self, batch: int) -> Iterator[Batch]:
         """Every patient with every token that the encoder reads, as stored, in the patients' order, so many at a time."""
-        place, study, patients = self.store.place, self.study, range(len(self.ids))
+        position, study, patients = self.store.position, self.study, range(len(self.ids))
         asked = []
         for some in (patients[start : start + batch] for start in patients[::batch]):
-            width = max(len(draw.shown(place[i], study)[0]) for i in some)
-            asked.append((some, [draw.stacked([draw.whole(i, place[i], study, width) for i in some])]))
+            width = max(len(draw.shown(position[i], study)[0]) for i in some)
+            asked.append((some, [draw.stacked([draw.whole(i, position[i], study, width) for i in some])]))
         for _, (patients_batch,) in self.store.each(asked):
             yield patients_batch
 
@@ -139,7 +139,7 @@ class Feed:
 def training_draw(
     turn: Turn,
     ids: Sequence[str],
-    place: Sequence[Int16[np.ndarray, " _"]],
+    position: Sequence[Int16[np.ndarray, " _"]],
     study: Study,
     seed: int,
     kept: Sequence[Bool[np.ndarray, " _"]] | None = None,
@@ -149,14 +149,14 @@ def training_draw(
 
     What is drawn of a patient depends on seed, epoch and patient alone, and on the lap where an epoch has several.
     """
-    most = max(len(draw.shown(place[i], study)[0]) for i in turn.patients)
-    budget = min(study.train.token_budget or most, study.grid.places)
+    most = max(len(draw.shown(position[i], study)[0]) for i in turn.patients)
+    budget = min(study.train.token_budget or most, study.grid.positions)
     parts = []
     for patient, lap in zip(turn.patients, turn.laps, strict=True):
         random = stream(seed, "batch", turn.epoch, lap, ids[patient])
         parts.append(
             draw.augmented(
-                draw.drawn(patient, place[patient], study, budget, random, kept[patient] if kept else None), study, random
+                draw.drawn(patient, position[patient], study, budget, random, kept[patient] if kept else None), study, random
             )
         )
     return draw.stacked(parts)
@@ -171,8 +171,8 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
     net.eval()
     rows = []
     for patient in patients:
-        patches, place = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
-        rows.append(net(patches.to(device), place.to(device)))
+        patches, position = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
+        rows.append(net(patches.to(device), position.to(device)))
     return {name: torch.cat([row[name] for row in rows]).float().cpu() for name in rows[0]}
 
 
@@ -180,7 +180,7 @@ def outputs(net: torch.nn.Module, patients: Sequence[Patient], study: Study, dev
 def batch_outputs(net: torch.nn.Module, feed: Feed, batch: int) -> dict[str, Tensor]:
     """Every head's raw numbers for each of the feed's patients, all tokens, so many patients at a time; on the device."""
     net.eval()
-    rows = [net(given.patches, given.place, given.present) for given in feed.evaluated(batch)]
+    rows = [net(given.patches, given.position, given.present) for given in feed.evaluated(batch)]
     return {name: torch.cat([row[name] for row in rows]).float() for name in rows[0]}
 
 
@@ -201,8 +201,8 @@ def settle(net: Network, feed: Feed) -> None:
     some = min(len(feed.ids), SETTLED)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
         for turn in settling_turns(len(feed.ids), some, feed.study.train.batch_size):
-            given = feed.store.take(training_draw(turn, feed.ids, feed.store.place, feed.study, feed.seed))
-            net(given.patches, given.place)
+            given = feed.store.take(training_draw(turn, feed.ids, feed.store.position, feed.study, feed.seed))
+            net(given.patches, given.position)
 
 
 def settling_turns(patients: int, some: int, batch: int) -> list[Turn]:
@@ -332,7 +332,7 @@ def objective(plain: Network, net: nn.Module, gather: Gather = of_one) -> Object
     """The loss of a batch; with mixup a patient's own labels and the partner's count by their shares."""
 
     def loss(given: LabelledBatch) -> Tensor:
-        outs = {name: gather(out) for name, out in net(given.batch.patches, given.batch.place).items()}
+        outs = {name: gather(out) for name, out in net(given.batch.patches, given.batch.position).items()}
         own = total_loss(plain, outs, given.labels)
         if given.partners is None:
             return own
@@ -347,7 +347,7 @@ def mask_supervised_objective(plain: Network, net: nn.Module, fabric: Fabric) ->
 
     def loss(given: LabelledBatch) -> Tensor:
         with fabric.autocast():  # on one device Fabric hands over a marked method as it is, in single precision
-            outs, auxiliary = net.with_auxiliary_loss(given.batch.patches, given.batch.place, given.tumour, given.labels)  # type: ignore[operator]
+            outs, auxiliary = net.with_auxiliary_loss(given.batch.patches, given.batch.position, given.tumour, given.labels)  # type: ignore[operator]
         return total_loss(plain, outs, given.labels) + auxiliary
 
     return loss

@@ -128,7 +128,7 @@ def made(study: Study, name: str, stored: tokens.Tokens, record: dict, picture: 
         figures["stored"] = {"shape": SHAPE, "affine": AFFINE.tolist()}
     folder = study.prepared / name
     folder.mkdir(parents=True)
-    own = generator.normal(size=(len(stored.place), 1)) + stored.patches.astype(np.float32)
+    own = generator.normal(size=(len(stored.position), 1)) + stored.patches.astype(np.float32)
     tokens.save(replace(stored, patches=own.astype(np.float16)), folder / files.TOKENS)
     (folder / files.QC).write_bytes(picture)
     told |= {"patient": name, "inputs": inputs}

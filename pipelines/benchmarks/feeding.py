@@ -136,20 +136,20 @@ def batch_before(patients: Sequence[Patient], study: Study, generator: torch.Gen
     for prepared in loaded:
         flip = study.train.flip_lr and torch.rand((), generator=generator) < 0.5
         parts.append(drawn_before(mirror_before(prepared) if flip else prepared, BUDGET, generator))
-    patches, place = (torch.cat(part) for part in zip(*parts, strict=True))
-    return augmented_before(patches, study.train.intensity_jitter, generator), place
+    patches, position = (torch.cat(part) for part in zip(*parts, strict=True))
+    return augmented_before(patches, study.train.intensity_jitter, generator), position
 
 
 def mirror_before(prepared: Tokens) -> Tokens:
     patches = rearrange(prepared.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=prepared.grid.patch)[:, :, ::-1]
-    place = mirrored_place(prepared.place, prepared.grid.side).astype(np.int16)
-    return Tokens(np.ascontiguousarray(rearrange(patches, "f c x yz -> f (c x yz)")), place, prepared.grid, "-")
+    position = mirrored_place(prepared.position, prepared.grid.side).astype(np.int16)
+    return Tokens(np.ascontiguousarray(rearrange(patches, "f c x yz -> f (c x yz)")), position, prepared.grid, "-")
 
 
 def drawn_before(prepared: Tokens, budget: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    chosen = torch.randperm(len(prepared.place), generator=generator)[:budget].numpy()
-    patches, place = prepared.patches[chosen], prepared.place[chosen].astype(np.int64)
-    return torch.from_numpy(patches).float()[None], torch.from_numpy(place)[None]
+    chosen = torch.randperm(len(prepared.position), generator=generator)[:budget].numpy()
+    patches, position = prepared.patches[chosen], prepared.position[chosen].astype(np.int64)
+    return torch.from_numpy(patches).float()[None], torch.from_numpy(position)[None]
 
 
 def augmented_before(patches: Tensor, spread: float, generator: torch.Generator) -> Tensor:

@@ -81,8 +81,8 @@ def main(folders: list[Path]) -> None:
             began = time.perf_counter()
             with get_context("spawn").Pool(1) as pool:  # as studies prepare: memory of its own
                 pool.apply(prepare_patient, (patient, study))
-            places = len(tokens.load(token_file(study.prepared, patient)).place)
-            print(f"{patient.id}: {places} of {study.grid.places} places hold brain, {time.perf_counter() - began:.1f} s")
+            positions = len(tokens.load(token_file(study.prepared, patient)).position)
+            print(f"{patient.id}: {positions} of {study.grid.positions} places hold brain, {time.perf_counter() - began:.1f} s")
 
         def report(step: int, steps: int, loss: float, per_second: float) -> None:
             print(f"step {step} of {steps}: loss {loss:.4f}, {len(patients) / per_second:.1f} s", flush=True)

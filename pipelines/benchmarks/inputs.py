@@ -20,10 +20,10 @@ def autocast() -> torch.autocast:
 
 
 @cache
-def patient(places: int) -> tuple[Tensor, Tensor]:
+def patient(positions: int) -> tuple[Tensor, Tensor]:
     """One patient of random patches at random places."""
-    place = torch.randperm(GRID.places)[:places].sort().values
-    return torch.randn(1, places, len(CHANNELS) * GRID.patch**3).to(DEVICE), place[None].to(DEVICE)
+    position = torch.randperm(GRID.positions)[:positions].sort().values
+    return torch.randn(1, positions, len(CHANNELS) * GRID.patch**3).to(DEVICE), position[None].to(DEVICE)
 
 
 def everybody(count: int, study: Study) -> Sequence[Patient]:

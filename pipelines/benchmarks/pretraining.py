@@ -54,7 +54,7 @@ def steps(name: str, batch: int, folder: Path) -> dict[str, Callable[[], Run]]:
         for i in range(batch)
     ]
     return {
-        f"supervised, {study.grid.places}": partial(supervised, of(study, "all", folder), everybody),
+        f"supervised, {study.grid.positions}": partial(supervised, of(study, "all", folder), everybody),
         f"supervised, {FOREGROUND}": partial(supervised, of(study, "foreground", folder), everybody),
         MAE: partial(masked, of(study, "foreground", folder), everybody),
     }
@@ -116,9 +116,9 @@ def write(study: Study, patients: Sequence[Patient]) -> None:
         path = token_file(study.prepared, patient)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            place = np.sort(generator.permutation(grid.places)[:FOREGROUND]).astype(np.int16)
+            position = np.sort(generator.permutation(grid.positions)[:FOREGROUND]).astype(np.int16)
             patches = generator.normal(size=(FOREGROUND, len(CHANNELS) * grid.patch**3)).astype(np.float16)
-            tokens.save(tokens.Tokens(patches, place, grid, "-"), path)
+            tokens.save(tokens.Tokens(patches, position, grid, "-"), path)
 
 
 def sentences(groups: dict[str, dict[str, Any]]) -> list[str]:

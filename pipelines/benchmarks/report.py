@@ -70,14 +70,14 @@ def make(folder: Path, patients: int, binary: Sequence[str], models: Sequence[st
     people.to_csv(folder / files.COHORT, index=False)
     scores, survivals = [], []
     for strength, model in enumerate(reversed(models)):
-        place = {"patient": people.patient, "model": model, "repeat": 0, "fold": np.arange(patients) % FOLDS}
+        position = {"patient": people.patient, "model": model, "repeat": 0, "fold": np.arange(patients) % FOLDS}
         for name in binary:
             score = 1 / (1 + np.exp(-generator.normal(size=patients) - strength * (people[name] - 0.5)))
-            scores.append(pd.DataFrame({**place, "endpoint": name, "score": score, "threshold": 0.5}))
+            scores.append(pd.DataFrame({**position, "endpoint": name, "score": score, "threshold": 0.5}))
         risk = generator.normal(size=patients) - strength * np.log(people.os_days / MEDIAN_DAYS) / 3
-        scores.append(pd.DataFrame({**place, "endpoint": SURVIVAL, "score": risk, "threshold": 0.0}))
+        scores.append(pd.DataFrame({**position, "endpoint": SURVIVAL, "score": risk, "threshold": 0.0}))
         for days in predictions.HORIZONS_DAYS:
             alive = np.exp(-days / MEDIAN_DAYS * np.exp(risk / 2))
-            survivals.append(pd.DataFrame({**place, "endpoint": SURVIVAL, "horizon_days": days, "survival": alive}))
+            survivals.append(pd.DataFrame({**position, "endpoint": SURVIVAL, "horizon_days": days, "survival": alive}))
     predictions.save(pd.concat(scores), folder / files.PREDICTIONS)
     predictions.save(pd.concat(survivals), folder / files.SURVIVAL)

@@ -27,13 +27,13 @@ PEAKED = 3.0  # times the initial query and key weights, so that the attention c
 def rollouts() -> Groups:
     ways = {"plain forward": Encoder.__call__, "rollout": rollout, "N×N product": full_product}
     return {
-        f"rollout, {places} places": {name: partial(explained, way, places) for name, way in ways.items()}
-        for places in (FOREGROUND, GRID.places)
+        f"rollout, {positions} places": {name: partial(explained, way, positions) for name, way in ways.items()}
+        for positions in (FOREGROUND, GRID.positions)
     }
 
 
-def explained(way: Callable[..., Tensor], places: int) -> Callable[[], Tensor]:
-    encoder, batch = peaked_encoder(), patient(places)
+def explained(way: Callable[..., Tensor], positions: int) -> Callable[[], Tensor]:
+    encoder, batch = peaked_encoder(), patient(positions)
 
     def run() -> Tensor:
         with torch.no_grad(), autocast():
@@ -42,9 +42,9 @@ def explained(way: Callable[..., Tensor], places: int) -> Callable[[], Tensor]:
     return run
 
 
-def difference(places: int) -> float:
+def difference(positions: int) -> float:
     """The largest difference of the two rollouts' CLS rows in single precision."""
-    batch = patient(places)
+    batch = patient(positions)
     with torch.no_grad():
         return (rollout(peaked_encoder(), *batch) - full_product(peaked_encoder(), *batch)).abs().max().item()
 
@@ -52,7 +52,7 @@ def difference(places: int) -> float:
 @cache
 def peaked_encoder() -> Encoder:
     torch.manual_seed(0)
-    return peaked(Encoder(len(CHANNELS) * GRID.patch**3, GRID.places, *SIZES["B"]).to(DEVICE).eval())
+    return peaked(Encoder(len(CHANNELS) * GRID.patch**3, GRID.positions, *SIZES["B"]).to(DEVICE).eval())
 
 
 def peaked(encoder: Encoder) -> Encoder:
@@ -61,9 +61,9 @@ def peaked(encoder: Encoder) -> Encoder:
     return encoder
 
 
-def full_product(encoder: Encoder, patches: Tensor, place: Tensor) -> Tensor:
+def full_product(encoder: Encoder, patches: Tensor, position: Tensor) -> Tensor:
     """Every matrix kept, then multiplied N×N: Abnar & Zuidema 2020 as it is usually written."""
-    means = [attention.mean(dim=1) for attention in encoder.attention(patches, place)]
+    means = [attention.mean(dim=1) for attention in encoder.attention(patches, position)]
     mixed = [(mean + torch.eye(mean.shape[-1], device=DEVICE)) / 2 for mean in means]
     return reduce(lambda product, matrix: matrix @ product, mixed)[:, 0]
 

@@ -42,9 +42,9 @@ def passed(name: str, layout: Layout) -> Run:
     """A step's patches through the stem and back, in memory that is kept, as training keeps it."""
     resource.keep_freed_memory()
     study = study_file.load(HERE / "configs" / f"{name}.toml")
-    model, (numbers, places) = study.model, (len(study.channels) * study.grid.patch**3, study.train.token_budget)
+    model, (numbers, positions) = study.model, (len(study.channels) * study.grid.patch**3, study.train.token_budget)
     stem = encoder.embedding(numbers, model.shape[0], model.stem, model.conv_stem, len(study.channels), model.texture).to(DEVICE)
-    patches = torch.randn(PATIENTS, places or study.grid.places, numbers, device=DEVICE)
+    patches = torch.randn(PATIENTS, positions or study.grid.positions, numbers, device=DEVICE)
 
     def run() -> None:
         with patch.object(encoder, "cubes", layout), autocast():

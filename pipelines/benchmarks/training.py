@@ -29,7 +29,7 @@ Run = Callable[[], Any]  # what is timed
 
 ON_GPU = DEVICE.type == "cuda"
 SIZES = ("B", "L") if ON_GPU else ("B",)
-TOKENS = (FOREGROUND, GRID.places) if ON_GPU else (FOREGROUND,)
+TOKENS = (FOREGROUND, GRID.positions) if ON_GPU else (FOREGROUND,)
 BATCH = 16 if ON_GPU else 1  # patients; at 2745 tokens a quarter of them
 STEPS = 10 if ON_GPU else 1  # timed together
 SIDE = 8192 if ON_GPU else 2048  # of the matrices whose product is the peak

@@ -41,26 +41,26 @@ def test_streams_of_neighbouring_names_are_not_correlated():
 def test_tokens_are_drawn_to_the_budget_without_repeats_and_filled_up_with_background(tiny):
     found = draw.drawn(7, PLACE, changed(tiny), 16, stream("a"))
     assert found.row.shape == (1, 16)
-    assert len(set(found.place[0].tolist())) == 16
-    assert np.array_equal(PLACE[found.row], found.place)
+    assert len(set(found.position[0].tolist())) == 16
+    assert np.array_equal(PLACE[found.row], found.position)
     assert set(found.patient.flatten().tolist()) == {7}
     found = draw.drawn(7, PLACE, changed(tiny), 60, stream("a"))
-    assert len(set(found.place[0].tolist())) == 60
-    background = ~np.isin(found.place, PLACE)
+    assert len(set(found.position[0].tolist())) == 60
+    background = ~np.isin(found.position, PLACE)
     assert background.sum() == 20
     assert (found.row[background] == draw.EMPTY).all()
-    assert np.array_equal(PLACE[found.row[~background]], found.place[~background])
+    assert np.array_equal(PLACE[found.row[~background]], found.position[~background])
 
 
 def test_all_tokens_are_the_foreground_ones_on_an_empty_grid(tiny):
     found = draw.whole(0, PLACE, changed(tiny, "all"), 64)
-    assert found.place[0].tolist() == list(range(64))
+    assert found.position[0].tolist() == list(range(64))
     assert found.row[0].tolist() == [i - 3 if 3 <= i < 43 else draw.EMPTY for i in range(64)]
 
 
 def test_a_patient_with_fewer_tokens_is_filled_up_with_none(tiny):
     found = draw.whole(0, PLACE, changed(tiny), 50)
-    assert found.place[0].tolist() == [*range(3, 43), *[draw.NOWHERE] * 10]
+    assert found.position[0].tolist() == [*range(3, 43), *[draw.NOWHERE] * 10]
     assert (found.row[0, 40:] == draw.EMPTY).all()
 
 
@@ -71,9 +71,9 @@ def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off
     assert np.mean([one.mirrored.all() for one in found]) == pytest.approx(0.5, abs=5 * 0.5 / 20)
     side = tiny.grid.side
     for one in found[:20]:
-        i, rest = np.divmod(one.place, side * side)
-        there = (side - 1 - i) * side * side + rest if one.mirrored.all() else one.place
-        assert np.array_equal(there, plain.place)
+        i, rest = np.divmod(one.position, side * side)
+        there = (side - 1 - i) * side * side + rest if one.mirrored.all() else one.position
+        assert np.array_equal(there, plain.position)
     assert not any(draw.augmented(plain, changed(tiny, flip_lr=False), stream("m", i)).mirrored.any() for i in range(50))
 
 
@@ -118,7 +118,7 @@ def test_mixed_tokens_keep_their_places_and_are_a_patients_own_by_the_share(seed
     for i in range(batch):
         own = after.patient[i] == i
         assert ((after.patient[i] == mix.partner[i]) | own).all()
-        assert np.array_equal(after.place[i], before.place[after.patient[i], np.arange(2000)])
+        assert np.array_equal(after.position[i], before.position[after.patient[i], np.arange(2000)])
         if mix.partner[i] != i:
             error = math.sqrt(mix.share * (1 - mix.share) / 2000)
             assert abs(own.mean() - mix.share) <= 5 * error + 1e-9

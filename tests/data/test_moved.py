@@ -25,27 +25,27 @@ def volume_and_store(seed: int = 0) -> tuple[np.ndarray, np.ndarray, Held]:
     brain[4:12, 3:11, 5:14] = True
     volume = np.where(brain, random.normal(size=(3, 16, 16, 16)), 0).astype(np.float16)
     patches = tokens.patchify(volume, GRID.patch)
-    place = np.flatnonzero((patches != 0).any(axis=1)).astype(np.int16)
-    rows = torch.from_numpy(np.concatenate([patches[place], np.zeros((1, patches.shape[1]), np.float16)]))
-    return volume, place, Held(rows, [place], GRID)
+    position = np.flatnonzero((patches != 0).any(axis=1)).astype(np.int16)
+    rows = torch.from_numpy(np.concatenate([patches[position], np.zeros((1, patches.shape[1]), np.float16)]))
+    return volume, position, Held(rows, [position], GRID)
 
 
 @pytest.mark.parametrize("by", [(1, 0, 0), (0, -2, 0), (0, 0, 2), (2, 1, -2), (-1, -2, 1), (-2, -2, -2)])
 def test_a_moved_patch_is_the_patch_of_the_moved_volume(by: tuple[int, int, int]):
-    volume, place, held = volume_and_store()
-    asked = draw.plain(0, np.arange(len(place)), place.astype(np.int64), 3)
+    volume, position, held = volume_and_store()
+    asked = draw.plain(0, np.arange(len(position)), position.astype(np.int64), 3)
     asked = replace(asked, moved=np.broadcast_to(np.array(by), asked.moved.shape))
     found = held.take(asked).patches[0].numpy()
-    expected = tokens.patchify(np.roll(volume, by, (1, 2, 3)), GRID.patch)[place]
+    expected = tokens.patchify(np.roll(volume, by, (1, 2, 3)), GRID.patch)[position]
     np.testing.assert_array_equal(found, expected)
     mirrored = replace(asked, mirrored=np.ones_like(asked.mirrored))
-    flipped = expected.reshape(len(place), 3, 4, 4, 4)[:, :, ::-1].reshape(len(place), -1)
+    flipped = expected.reshape(len(position), 3, 4, 4, 4)[:, :, ::-1].reshape(len(position), -1)
     np.testing.assert_array_equal(held.take(mirrored).patches[0].numpy(), flipped)
 
 
 def test_air_stays_air_and_who_is_not_moved_is_as_stored():
-    _, place, held = volume_and_store()
-    asked = draw.plain(0, np.array([0, draw.EMPTY, 1]), np.array([place[0], 0, place[1]], np.int64), 3)
+    _, position, held = volume_and_store()
+    asked = draw.plain(0, np.array([0, draw.EMPTY, 1]), np.array([position[0], 0, position[1]], np.int64), 3)
     two = draw.stacked([asked, replace(asked, moved=np.ones_like(asked.moved))])
     found = held.take(two).patches
     assert torch.equal(found[0], held.take(asked).patches[0])
@@ -54,12 +54,12 @@ def test_air_stays_air_and_who_is_not_moved_is_as_stored():
 
 
 def test_neighbours_are_the_places_beside_a_place():
-    side, place = 4, np.arange(64, dtype=np.int16)[::-1]
-    near = neighbours(place, side)
+    side, position = 4, np.arange(64, dtype=np.int16)[::-1]
+    near = neighbours(position, side)
     for f, (a, b, c) in product((0, 21, 63), product(range(3), repeat=3)):
-        i, j, k = np.add(np.unravel_index(int(place[f]), (side,) * 3), (a - 1, b - 1, c - 1))
+        i, j, k = np.add(np.unravel_index(int(position[f]), (side,) * 3), (a - 1, b - 1, c - 1))
         inside = min(i, j, k) >= 0 and max(i, j, k) < side
-        expected = int(np.flatnonzero(place == (i * side + j) * side + k)[0]) if inside else NO_PATCH
+        expected = int(np.flatnonzero(position == (i * side + j) * side + k)[0]) if inside else NO_PATCH
         assert near[f, a, b, c] == expected
 
 
@@ -88,7 +88,7 @@ def test_a_length_that_is_a_whole_number_of_voxels_but_for_rounding_is_that_many
 def test_a_moved_epoch_is_the_same_from_memory_and_from_disk(tiny: Study):
     files = [tiny.prepared / f"p{i:02d}" / "tokens.safetensors" for i in range(3)]
     held, read = store.held(files, torch.device("cpu")), store.Read(files, torch.device("cpu"))
-    parts = [draw.drawn(i, held.place[i], tiny, 20, np.random.default_rng(i)) for i in (2, 0, 2)]
+    parts = [draw.drawn(i, held.position[i], tiny, 20, np.random.default_rng(i)) for i in (2, 0, 2)]
     moved = [replace(part, moved=np.full_like(part.moved, step)) for step, part in zip((1, 0, -1), parts, strict=True)]
     asked = draw.stacked(moved)
     assert torch.equal(held.take(asked).patches, read.take(asked).patches)

@@ -29,8 +29,8 @@ def book(path: Path, *rows: list[Any], **formats: str) -> Path:
     lines = made.worksheets[0]
     for row in rows:
         lines.append(row)
-    for place, form in formats.items():
-        lines[place].number_format = form
+    for position, form in formats.items():
+        lines[position].number_format = form
     made.save(path)
     return path
 

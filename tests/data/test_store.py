@@ -39,13 +39,13 @@ def augmented(study: Study, held: store.Store, chosen: tuple[int, ...], budget: 
     parts = []
     for i in chosen:
         random = stream("test", i)
-        parts.append(draw.augmented(draw.drawn(i, held.place[i], study, budget, random), study, random))
+        parts.append(draw.augmented(draw.drawn(i, held.position[i], study, budget, random), study, random))
     drawn = draw.stacked(parts)
     return draw.mixed(drawn, draw.mixing(drawn.row.shape, 1.0, stream("mix"))) if mixup else drawn
 
 
 def same(a: store.Batch, b: store.Batch) -> bool:
-    return torch.equal(a.patches, b.patches) and torch.equal(a.place, b.place) and a.patches.dtype == b.patches.dtype
+    return torch.equal(a.patches, b.patches) and torch.equal(a.position, b.position) and a.patches.dtype == b.patches.dtype
 
 
 @pytest.mark.parametrize("budget", [16, 60])
@@ -68,25 +68,25 @@ def test_a_patients_part_is_the_same_whoever_else_is_in_the_batch(tiny):
     for row, patient in enumerate((3, 8, 4)):
         alone = held.take(augmented(tiny, held, (patient,), 16, mixup=False))
         assert torch.equal(together.patches[row], alone.patches[0])
-        assert torch.equal(together.place[row], alone.place[0])
+        assert torch.equal(together.position[row], alone.position[0])
 
 
 def test_a_mirrored_draw_is_of_the_mirrored_volume(tiny):
     held, whole = store.held(files(tiny), CPU), patients(tiny)[2]
-    plain = draw.whole(2, whole.place, tiny, len(whole.place))
-    at = draw.mirrored_place(plain.place, tiny.grid.side)
-    batch = held.take(replace(plain, place=at, mirrored=np.ones_like(plain.mirrored)))
-    again = Tokens(batch.patches[0].numpy(), batch.place[0].numpy().astype(np.int16), tiny.grid, "-")
+    plain = draw.whole(2, whole.position, tiny, len(whole.position))
+    at = draw.mirrored_place(plain.position, tiny.grid.side)
+    batch = held.take(replace(plain, position=at, mirrored=np.ones_like(plain.mirrored)))
+    again = Tokens(batch.patches[0].numpy(), batch.position[0].numpy().astype(np.int16), tiny.grid, "-")
     np.testing.assert_array_equal(tokens.to_volume(again), tokens.to_volume(flipped(whole)))
     np.testing.assert_array_equal(tokens.to_volume(again), tokens.to_volume(whole)[:, ::-1])
 
 
 def test_voxels_get_their_scans_gain_and_shift_and_the_background_stays_exactly_zero(tiny):
     held, whole = store.held(files(tiny), CPU), patients(tiny)[0]
-    plain = draw.whole(0, whole.place, tiny, len(whole.place))
+    plain = draw.whole(0, whole.position, tiny, len(whole.position))
     gain, shift = np.array([[1.25, 0.5, 0.0, 2.0], [0.5, -0.25, 0.0, 0.125]], np.float32)
     found = held.take(replace(plain, gain=plain.gain * gain, shift=plain.shift + shift)).patches[0].numpy()
-    x = whole.patches.reshape(len(whole.place), 4, -1).astype(np.float32)
+    x = whole.patches.reshape(len(whole.position), 4, -1).astype(np.float32)
     expected = np.where(x == 0, 0, x * gain[:, None] + shift[:, None])
     np.testing.assert_allclose(found.reshape(x.shape), expected, rtol=2e-3, atol=1e-4)  # half precision keeps 11 bits
     assert (x == 0).any()
@@ -96,7 +96,7 @@ def test_voxels_get_their_scans_gain_and_shift_and_the_background_stays_exactly_
 
 def test_stored_patches_do_not_change_when_a_batch_does(tiny):
     held = store.held(files(tiny), CPU)
-    plain = draw.whole(0, held.place[0], tiny, len(held.place[0]))
+    plain = draw.whole(0, held.position[0], tiny, len(held.position[0]))
     before = held.take(plain).patches.clone()
     held.take(plain).patches.add_(1)
     held.take(augmented(tiny, held, (0, 1), 16))
@@ -105,12 +105,12 @@ def test_stored_patches_do_not_change_when_a_batch_does(tiny):
 
 def test_whom_a_batch_fills_up_with_none_is_marked(tiny):
     held = store.held(files(tiny), CPU)
-    few = len(held.place[0])
-    batch = held.take(draw.stacked([draw.whole(i, held.place[i], tiny, 64) for i in (0, 1)]))
+    few = len(held.position[0])
+    batch = held.take(draw.stacked([draw.whole(i, held.position[i], tiny, 64) for i in (0, 1)]))
     assert batch.present is not None
     assert batch.present[0].tolist() == [True] * few + [False] * (64 - few)
     assert not batch.patches[0, few:].any()
-    assert held.take(draw.whole(0, held.place[0], tiny, few)).present is None
+    assert held.take(draw.whole(0, held.position[0], tiny, few)).present is None
 
 
 def test_a_cohort_is_held_where_it_fits_and_read_where_it_does_not(tiny, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_damaged_patient_is_named(tiny, way):
 def test_a_patient_damaged_while_others_are_read_is_named(tiny):
     read, wrong = Read(files(tiny), CPU), files(tiny)[3]
     wrong.write_bytes(wrong.read_bytes()[:-7])
-    asked = ((i, [draw.whole(i, read.place[i], tiny, 64)]) for i in range(6))
+    asked = ((i, [draw.whole(i, read.position[i], tiny, 64)]) for i in range(6))
     with pytest.raises(IntegrityError, match=str(wrong)):
         list(read.each(asked))
 

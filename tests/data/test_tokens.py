@@ -32,7 +32,7 @@ def test_the_dense_volume_comes_back_exactly(seed: int):
     made = tokens.from_volume(volume, brain, GRID, "-")
     np.testing.assert_array_equal(tokens.to_volume(made), np.where(brain, volume, 0).astype(np.float16))
     held = {tuple(index // 3) for index in np.argwhere(brain)}
-    assert {tuple(int(i) for i in np.unravel_index(p, (4, 4, 4))) for p in made.place} == held
+    assert {tuple(int(i) for i in np.unravel_index(p, (4, 4, 4))) for p in made.position} == held
 
 
 @examples(25)
@@ -46,16 +46,16 @@ def test_the_mirror_is_that_of_the_dense_volume(seed: int):
 def test_place_counts_z_fastest_as_the_design_says():
     brain = np.zeros((12, 12, 12), bool)
     brain[3, 6, 9] = True
-    assert tokens.from_volume(np.zeros((4, 12, 12, 12), np.float32), brain, GRID, "-").place.tolist() == [(1 * 4 + 2) * 4 + 3]
+    assert tokens.from_volume(np.zeros((4, 12, 12, 12), np.float32), brain, GRID, "-").position.tolist() == [(1 * 4 + 2) * 4 + 3]
 
 
 def test_a_file_says_what_it_is_and_is_read_back(tmp_path):
     made = tokens.from_volume(*prepared(0), GRID, "abc")
     tokens.save(made, tmp_path / "tokens.safetensors")
     again = tokens.load(tmp_path / "tokens.safetensors")
-    np.testing.assert_array_equal(tokens.load_place(tmp_path / "tokens.safetensors"), made.place)
+    np.testing.assert_array_equal(tokens.load_place(tmp_path / "tokens.safetensors"), made.position)
     np.testing.assert_array_equal(again.patches, made.patches)
-    np.testing.assert_array_equal(again.place, made.place)
+    np.testing.assert_array_equal(again.position, made.position)
     assert (again.grid, again.config_sha256) == (GRID, "abc")
     assert not list(tmp_path.glob("*.part"))
 
@@ -78,6 +78,6 @@ def test_another_channel_order_or_a_damaged_file_is_refused(tmp_path):
 
 def test_the_default_grid_has_2744_places_and_mirrors_about_the_midline():
     grid = Grid()
-    assert (grid.side, grid.places) == (14, 2744)
+    assert (grid.side, grid.positions) == (14, 2744)
     x = np.array(grid.affine) @ np.array([[0, 223], [0, 0], [0, 0], [1, 1]])
     assert x[0, 0] == -x[0, 1]

@@ -292,6 +292,6 @@ def test_the_halves_of_a_network_of_volumes_hold_every_weight_once(architecture:
     assert list(found) == ["heads", "the half before", "the first half"]
     assert sorted(name for names in found.values() for name in names) == sorted(net.state_dict())
     *_, last = faithfulness.cascade(net, faithfulness.randomised(net, np.random.default_rng(0))).values()
-    patches, place = torch.randn(1, 200, 256), torch.randperm(GRID.places)[None, :200]
+    patches, position = torch.randn(1, 200, 256), torch.randperm(GRID.positions)[None, :200]
     with torch.no_grad():
-        assert last(patches, place)["mgmt"].isfinite().all()
+        assert last(patches, position)["mgmt"].isfinite().all()

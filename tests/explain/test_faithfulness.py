@@ -50,9 +50,9 @@ def network(depth: int = 2, pool: Pool = "cls") -> Network:
     return net.eval()
 
 
-def patient(places: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
+def patient(positions: int = 30) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
-    return 3 * torch.randn(1, places, 32, generator=generator), torch.randperm(64, generator=generator)[None, :places]
+    return 3 * torch.randn(1, positions, 32, generator=generator), torch.randperm(64, generator=generator)[None, :positions]
 
 
 def additive(worth: np.ndarray):
@@ -102,14 +102,14 @@ def test_the_deletion_area_of_evenly_falling_worth_is_its_closed_form():
 
 
 def test_the_reader_says_what_the_network_says_of_the_kept_places_alone(monkeypatch: pytest.MonkeyPatch):
-    net, (patches, place) = network(depth=3), patient()
-    whole, said = net(patches, place), reader(net, patches, place)
+    net, (patches, position) = network(depth=3), patient()
+    whole, said = net(patches, position), reader(net, patches, position)
     kept = torch.stack([torch.randperm(30)[:11] for _ in range(7)])
     found = said(kept)
     for head in net.heads:
         name = head.endpoint.name
         for row, some in enumerate(kept):
-            alone = evidence(head, net(patches[:, some], place[:, some])[name]) * direction(head, whole[name])
+            alone = evidence(head, net(patches[:, some], position[:, some])[name]) * direction(head, whole[name])
             torch.testing.assert_close(found[name][row : row + 1], alone, atol=1e-4, rtol=1e-4)
     monkeypatch.setattr(faithfulness, "TOKENS_AT_ONCE", 25)  # two patients at a time, the last alone
     for name, value in said(kept).items():
@@ -117,22 +117,22 @@ def test_the_reader_says_what_the_network_says_of_the_kept_places_alone(monkeypa
 
 
 def test_less_evidence_is_a_weaker_prediction_also_where_a_zero_is_predicted():
-    net, (patches, place) = network(), patient()
+    net, (patches, position) = network(), patient()
     for shift in (-100.0, 100.0):
         torch.nn.init.constant_(net.head["mgmt"].bias, shift)  # type: ignore[arg-type]
-        assert reader(net, patches, place)(torch.arange(30)[None])["mgmt"].item() > 50
+        assert reader(net, patches, position)(torch.arange(30)[None])["mgmt"].item() > 50
 
 
 @pytest.mark.parametrize("pool", ["cls", "mean", "max"])
 def test_a_patient_with_no_place_left_is_read_by_cls_alone(pool: Pool):
-    net, (patches, place) = network(pool=pool), patient()
-    empty = reader(net, patches, place)(torch.empty(1, 0, dtype=torch.long))
-    bare = net(patches[:, :0], place[:, :0])
+    net, (patches, position) = network(pool=pool), patient()
+    empty = reader(net, patches, position)(torch.empty(1, 0, dtype=torch.long))
+    bare = net(patches[:, :0], position[:, :0])
     alone = network(pool="cls")
     alone.load_state_dict(net.state_dict())
-    torch.testing.assert_close(bare, alone(patches[:, :0], place[:, :0]))
+    torch.testing.assert_close(bare, alone(patches[:, :0], position[:, :0]))
     assert empty["os"].item() == pytest.approx(evidence(net.heads[1], bare["os"]).item(), abs=1e-4)
-    found = curves(reader(net, patches, place), torch.randperm(30)[None])
+    found = curves(reader(net, patches, position), torch.randperm(30)[None])
     assert all(np.isfinite(values).all() for values in found.values())
     assert found["os", "deletion"][0, -1] == pytest.approx(found["os", "insertion"][0, 0])  # both have given no place
 
@@ -159,13 +159,13 @@ def seeing(signal: float = 1.0) -> Network:
 
 def test_a_map_of_what_the_network_sees_beats_every_random_order():
     net, rng = seeing(), np.random.default_rng(0)
-    patches, place = torch.zeros(1, 48, 32), torch.randperm(64, generator=torch.Generator().manual_seed(0))[None, :48]
+    patches, position = torch.zeros(1, 48, 32), torch.randperm(64, generator=torch.Generator().manual_seed(0))[None, :48]
     lit = rng.choice(48, 6, replace=False)
     patches[0, lit, 0] = 1.0
     truth = np.zeros(48, np.float32)
     truth[lit] = 1
     orders = torch.from_numpy(np.stack([order(truth, rng), order(-truth, rng), *(rng.permutation(48) for _ in range(20))]))
-    found = curves(reader(net, patches, place), orders)
+    found = curves(reader(net, patches, position), orders)
     deletion, insertion = found["mgmt", "deletion"], found["mgmt", "insertion"]
     assert (area(deletion)[2:] > area(deletion)[0]).all()
     assert (area(insertion)[2:] < area(insertion)[0]).all()

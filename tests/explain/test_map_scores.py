@@ -108,9 +108,9 @@ def test_the_cascade_goes_from_the_heads_down_and_ends_fully_permuted():
         for name, weights in changed.state_dict().items():
             source = permuted if name in seen else trained
             assert weights.data_ptr() == source[name].data_ptr(), (stage, name)  # read, not copied
-    patches, place = torch.randn(1, 9, 32), torch.arange(9)[None]
+    patches, position = torch.randn(1, 9, 32), torch.arange(9)[None]
     last = faithfulness.cascade(net, random)["embedding"]
-    assert torch.equal(last(patches, place)["os"], random(patches, place)["os"])
+    assert torch.equal(last(patches, position)["os"], random(patches, position)["os"])
 
 
 def test_a_randomised_network_still_has_gradients():
@@ -147,8 +147,8 @@ def test_a_voxel_at_its_patchs_end_moves_to_the_next_place():
     brain = np.zeros((8, 8, 8), bool)
     brain[1, 0, 0] = True
     before = tokens.from_volume(np.ones((4, 8, 8, 8), np.float32), brain, GRID, "-")
-    assert before.place.tolist() == [0]
-    assert [faithfulness.shifted(before, axis).place.tolist() for axis in faithfulness.AXES] == [[16], [0], [0]]
+    assert before.position.tolist() == [0]
+    assert [faithfulness.shifted(before, axis).position.tolist() for axis in faithfulness.AXES] == [[16], [0], [0]]
 
 
 # --- the map evaluation --------------------------------------------------------------------------------------------------
@@ -209,10 +209,10 @@ def test_the_same_patient_has_the_same_evaluation_whoever_came_before(study: Stu
 
 def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, someone: Patient):
     net = network(0).eval()
-    patches, place = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
-    at = np.array(np.unravel_index(place[0].numpy(), (4, 4, 4)))
+    patches, position = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
+    at = np.array(np.unravel_index(position[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
-    maps = relevances(net, patches, place, study.explain.methods)
+    maps = relevances(net, patches, position, study.explain.methods)
     for row in evaluated(someone, study, [net], None)["rows"]:
         endpoint = row["endpoint"] if row["method"] == "gradient_attention" else ""
         relevance = maps[row["method"], endpoint][0].numpy()
@@ -233,11 +233,11 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
     """Half of the places, in another order: what they share with the whole brain's map is the same places' values."""
 
     def half(prepared: tokens.Tokens, axis: int) -> tokens.Tokens:
-        chosen = np.random.default_rng(axis).permutation(len(prepared.place))[: len(prepared.place) // 2]
-        return dataclasses.replace(prepared, patches=prepared.patches[chosen], place=prepared.place[chosen])
+        chosen = np.random.default_rng(axis).permutation(len(prepared.position))[: len(prepared.position) // 2]
+        return dataclasses.replace(prepared, patches=prepared.patches[chosen], position=prepared.position[chosen])
 
-    def by_place(net, patches, place, methods, signs):
-        return {(method, ""): torch.sin(place.float()) + 2 for method in methods}
+    def by_place(net, patches, position, methods, signs):
+        return {(method, ""): torch.sin(position.float()) + 2 for method in methods}
 
     monkeypatch.setattr(faithfulness, "shifted", half)
     monkeypatch.setattr(patient_maps, "relevances", by_place)
@@ -250,9 +250,9 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
 ):
     prepared = tokens.load(token_file(study.prepared, someone))
 
-    def brain(net, patches, place, methods, signs):
-        inside = torch.from_numpy(np.isin(place.numpy(), prepared.place)).float()
-        return {(method, ""): inside + 1e-6 * place for method in methods}
+    def brain(net, patches, position, methods, signs):
+        inside = torch.from_numpy(np.isin(position.numpy(), prepared.position)).float()
+        return {(method, ""): inside + 1e-6 * position for method in methods}
 
     monkeypatch.setattr(patient_maps, "relevances", brain)
     everywhere = study.model_copy(

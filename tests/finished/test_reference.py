@@ -23,13 +23,13 @@ def patient(generator: np.random.Generator, brain_ml: float = 1300.0, snr: float
 
 
 def reference(generator: np.random.Generator, n: int) -> Reference:
-    clouds = {place: Cloud(np.zeros(8), np.eye(8)) for place in PLACES}
+    clouds = {position: Cloud(np.zeros(8), np.eye(8)) for position in PLACES}
     distance = clouds[0, 0].log_distance(generator.normal(size=(n, 8)))
     return Reference([patient(generator) for _ in range(n)], distance, clouds)
 
 
 def features(generator: np.random.Generator, scale: float = 1.0) -> dict[tuple[int, int], np.ndarray]:
-    return {place: scale * generator.normal(size=8) for place in PLACES}
+    return {position: scale * generator.normal(size=8) for position in PLACES}
 
 
 @pytest.mark.parametrize("n", [19, 60])

@@ -100,8 +100,8 @@ def write_enhanced(folder: Path, voxels: Shaped[np.ndarray, "slices rows columns
     frames = []
     for number in range(len(voxels)):
         frame = Dataset()
-        place = np.array(ORIGIN_MM) + number * STEP_MM * normal(OBLIQUE)
-        frame.PlanePositionSequence = _item(ImagePositionPatient=[round(float(x), 9) for x in place])
+        position = np.array(ORIGIN_MM) + number * STEP_MM * normal(OBLIQUE)
+        frame.PlanePositionSequence = _item(ImagePositionPatient=[round(float(x), 9) for x in position])
         frame.FrameContentSequence = _item(StackID="1", InStackPositionNumber=number + 1, DimensionIndexValues=[1, number + 1])
         frames.append(frame)
     dataset.PerFrameFunctionalGroupsSequence = Items(frames)

@@ -51,5 +51,5 @@ def inputs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Patches at n places of the grid (all of them when not given), other places for each patient."""
     generator = torch.Generator().manual_seed(seed)
-    place = torch.stack([torch.randperm(net.grid.places, generator=generator)[:n] for _ in range(batch)])
-    return torch.randn(*place.shape, 32, generator=generator, dtype=dtype), place
+    position = torch.stack([torch.randperm(net.grid.positions, generator=generator)[:n] for _ in range(batch)])
+    return torch.randn(*position.shape, 32, generator=generator, dtype=dtype), position

@@ -602,8 +602,8 @@ def of_1970(desk: Desk) -> None:
         os.utime(path, (1, 1))
 
 
-def moved_to(place: str) -> Make:
+def moved_to(position: str) -> Make:
     def make(desk: Desk) -> None:
-        desk.folder = Path(shutil.move(desk.folder, desk.folder.parent / place))
+        desk.folder = Path(shutil.move(desk.folder, desk.folder.parent / position))
 
     return make

@@ -25,18 +25,18 @@ def loaded(patients: Sequence[Patient], study: Study) -> list[Tokens]:
 def in_memory(patients: Sequence[Tokens]) -> Held:
     """A store of these patients."""
     rows = np.concatenate([*(one.patches for one in patients), np.zeros_like(patients[0].patches[:1])])
-    return Held(torch.from_numpy(rows), [one.place for one in patients], patients[0].grid)
+    return Held(torch.from_numpy(rows), [one.position for one in patients], patients[0].grid)
 
 
 def views(net: Method, patients: Sequence[Tokens], random: np.random.Generator) -> list[Tensor]:
     """Patches and places of each of the method's draws."""
-    members = [Member(i, one.place, random) for i, one in enumerate(patients)]
+    members = [Member(i, one.position, random) for i, one in enumerate(patients)]
     batches = map(in_memory(patients).take, net.draws(members, random))
-    return [part for batch in batches for part in (batch.patches, batch.place)]
+    return [part for batch in batches for part in (batch.patches, batch.position)]
 
 
 def flipped(patient: Tokens) -> Tokens:
     """Left and right exchanged, voxel by voxel."""
     x = rearrange(patient.patches, "f (c x yz) -> f c x yz", c=len(CHANNELS), x=patient.grid.patch)[:, :, ::-1]
-    place = mirrored_place(patient.place, patient.grid.side).astype(np.int16)
-    return Tokens(np.ascontiguousarray(rearrange(x, "f c x yz -> f (c x yz)")), place, patient.grid, patient.config_sha256)
+    position = mirrored_place(patient.position, patient.grid.side).astype(np.int16)
+    return Tokens(np.ascontiguousarray(rearrange(x, "f c x yz -> f (c x yz)")), position, patient.grid, patient.config_sha256)

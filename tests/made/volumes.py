@@ -48,10 +48,10 @@ def weighing(grid: Grid, heads: list[Head] | None = None, seed: int = 0) -> Netw
     return net
 
 
-def contributions(net: Network, patches: Tensor, place: Tensor, endpoint: str) -> Tensor:
+def contributions(net: Network, patches: Tensor, position: Tensor, endpoint: str) -> Tensor:
     """What the voxels of each place of the box add to an endpoint's evidence [b i j k], from the weights alone."""
     box, module = net.encoder.box, net.encoder.net
-    volume = net.encoder.volume(patches, place)
+    volume = net.encoder.volume(patches, position)
     (weight,) = net.get_parameter(f"head.{endpoint}.weight")
     each = torch.einsum("bcxyz,fcxyz,f->bxyz", volume, module.weight, weight)
     summed = F.avg_pool3d(each[:, None], box.grid.patch)[:, 0] * box.grid.patch**3

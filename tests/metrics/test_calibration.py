@@ -368,11 +368,11 @@ def test_net_benefit_is_that_of_its_definition(rows):
         assert np.isnan(found).all()
         assert np.isnan(of_all).all()
         return
-    for place, t in enumerate(thresholds):
+    for position, t in enumerate(thresholds):
         called = probability >= t
         expected = (truth & called).mean() - (~truth & called).mean() * t / (1 - t)
-        assert found[place] == pytest.approx(expected)
-        assert of_all[place] == pytest.approx(truth.mean() - (1 - truth.mean()) * t / (1 - t))
+        assert found[position] == pytest.approx(expected)
+        assert of_all[position] == pytest.approx(truth.mean() - (1 - truth.mean()) * t / (1 - t))
     assert found[0] == of_all[0]
 
 

@@ -308,7 +308,7 @@ def test_value_is_that_of_its_source(refs, name):
     expected = np.atleast_1d(np.array(entry["expected"], dtype=float))
     found = np.atleast_1d(np.array(COMPUTED[name](refs), dtype=float))
     assert found.shape == expected.shape
-    tolerance = np.array([ROUNDED.get((name, place), entry["tol"]) for place in range(len(expected))])
+    tolerance = np.array([ROUNDED.get((name, position), entry["tol"]) for position in range(len(expected))])
     off = np.abs(found - expected)
     assert (off <= tolerance).all(), f"{name}: {found} is {off} from {expected}; tolerance {tolerance}; {entry['source']}"
 

@@ -54,8 +54,8 @@ def patient(seed: int = 0, grid: Grid = SMALL) -> Tokens:
 
 
 def batch(*patients: Tokens) -> tuple[torch.Tensor, torch.Tensor]:
-    patches, place = np.stack([p.patches for p in patients]), np.stack([p.place for p in patients])
-    return torch.from_numpy(patches).float(), torch.from_numpy(place.astype(np.int64))
+    patches, position = np.stack([p.patches for p in patients]), np.stack([p.position for p in patients])
+    return torch.from_numpy(patches).float(), torch.from_numpy(position.astype(np.int64))
 
 
 def test_every_architecture_of_a_recipe_but_our_own_has_a_builder():
@@ -90,9 +90,9 @@ def test_the_box_of_the_default_grid_and_of_the_demos_are_the_same_places():
 @pytest.mark.parametrize("channels", [CHANNELS, ("t1ce",), ("flair", "t1")])
 def test_the_volume_is_the_box_of_the_dense_volume_to_the_last_digit(channels: tuple[str, ...]):
     prepared = [patient(0), patient(1)]
-    patches, place = batch(*prepared)
-    shuffled = torch.randperm(place.shape[1])
-    found = made("resnet10", channels).volume(patches[:, shuffled], place[:, shuffled])
+    patches, position = batch(*prepared)
+    shuffled = torch.randperm(position.shape[1])
+    found = made("resnet10", channels).volume(patches[:, shuffled], position[:, shuffled])
     box = Box.of_head(SMALL, channels, CHANNELS)
     (x, y, z), (x_end, y_end, z_end) = np.array(box.start) * 4, np.array(box.end) * 4
     chosen = [CHANNELS.index(channel) for channel in channels]
@@ -102,13 +102,13 @@ def test_the_volume_is_the_box_of_the_dense_volume_to_the_last_digit(channels: t
 
 
 def test_patches_outside_the_box_and_empty_ones_change_nothing():
-    patches, place = batch(patient())
+    patches, position = batch(patient())
     net = made("resnet10")
-    outside = torch.tensor([[0, SMALL.side - 1, SMALL.places - 1]])  # in the grid's first and last planes along x
-    empty = torch.from_numpy(np.setdiff1d(np.arange(SMALL.places), place[0].numpy())[None, 300:340])
+    outside = torch.tensor([[0, SMALL.side - 1, SMALL.positions - 1]])  # in the grid's first and last planes along x
+    empty = torch.from_numpy(np.setdiff1d(np.arange(SMALL.positions), position[0].numpy())[None, 300:340])
     more = torch.cat([patches, torch.ones(1, 3, patches.shape[2]), torch.zeros(1, 40, patches.shape[2])], dim=1)
-    assert net.volume(more, torch.cat([place, outside, empty], dim=1)).equal(net.volume(patches, place))
-    slots = net.box.slot(torch.arange(SMALL.places)[None])
+    assert net.volume(more, torch.cat([position, outside, empty], dim=1)).equal(net.volume(patches, position))
+    slots = net.box.slot(torch.arange(SMALL.positions)[None])
     inside = math.prod(net.box.sides)
     assert sorted(slots[slots < inside].tolist()) == list(range(inside))  # each slot of the box belongs to one place
     assert (slots[0, outside[0]] == inside).all()
@@ -116,12 +116,12 @@ def test_patches_outside_the_box_and_empty_ones_change_nothing():
 
 @pytest.mark.parametrize("architecture", ["resnet10", "monai_vit", "hybrid_resnet10"])
 def test_the_order_of_tokens_does_not_matter_and_each_patient_is_read_alone(architecture: str):
-    patches, place = batch(patient(0), patient(1))
-    net, shuffled = made(architecture), torch.randperm(place.shape[1])
+    patches, position = batch(patient(0), patient(1))
+    net, shuffled = made(architecture), torch.randperm(position.shape[1])
     with torch.no_grad():
-        together = net(patches, place)
-        torch.testing.assert_close(net(patches[:, shuffled], place[:, shuffled]), together, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(net(patches[:1], place[:1]), together[:1], atol=1e-4, rtol=1e-4)
+        together = net(patches, position)
+        torch.testing.assert_close(net(patches[:, shuffled], position[:, shuffled]), together, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(net(patches[:1], position[:1]), together[:1], atol=1e-4, rtol=1e-4)
     assert not torch.allclose(together[0], together[1], atol=1e-3)
 
 
@@ -136,9 +136,9 @@ NETWORKS = ["resnet10", "resnet10_max", "resnet10_dilated", "densenet121", "effi
 def test_features_have_their_width_and_depend_on_every_channel_that_is_read(architecture: str, channels: tuple[str, ...]):
     grid = SMALL if architecture == "densenet121" else TINY
     net = made(architecture, channels, grid)
-    patches, place = batch(patient(0, grid), patient(1, grid))
+    patches, position = batch(patient(0, grid), patient(1, grid))
     patches.requires_grad_()
-    features = net.train()(patches, place)  # batch normalisation in training, which is where small maps fail
+    features = net.train()(patches, position)  # batch normalisation in training, which is where small maps fail
     assert features.shape == (2, net.dim)
     assert features.isfinite().all()
     (features * torch.randn_like(features)).sum().backward()
@@ -199,9 +199,9 @@ def test_read_by_a_maximum_the_features_are_the_largest_values_of_the_same_netwo
     mean, largest, held = made("resnet10"), made("resnet10_max"), []
     largest.load_state_dict(mean.state_dict())
     mean.net.get_submodule("layer4").register_forward_hook(lambda _, __, features: held.append(features))
-    patches, place = batch(patient(0), patient(1))
+    patches, position = batch(patient(0), patient(1))
     with torch.no_grad():
-        averages, features = mean(patches, place), largest(patches, place)
+        averages, features = mean(patches, position), largest(patches, position)
     assert features.equal(held[0].amax(dim=(2, 3, 4)))
     assert (features > averages).any()
 
@@ -238,21 +238,21 @@ def test_resnet_18_is_the_published_3d_one_but_for_its_first_convolution_and_cla
 
 def test_monais_vit_has_the_recipes_shape():
     count = network.count_parameters(made("monai_vit"))
-    d, depth, mlp, places = 24, 2, 48, 8 * 10 * 8
+    d, depth, mlp, positions = 24, 2, 48, 8 * 10 * 8
     block = 3 * d * d + (d * d + d) + (d * mlp + mlp) + (mlp * d + d) + 2 * 2 * d  # its query, key and value have no bias
-    assert count == (4 * 4**3 * d + d) + places * d + d + depth * block + 2 * d
+    assert count == (4 * 4**3 * d + d) + positions * d + d + depth * block + 2 * d
 
 
 @pytest.mark.parametrize("architecture", list(HYBRIDS))
 def test_the_hybrids_tokens_are_the_voxels_of_the_trunks_map(architecture: str):
     net = made(architecture)
-    patches, place = batch(patient(0), patient(1))
+    patches, position = batch(patient(0), patient(1))
     with torch.no_grad():
-        map, (voxels, places) = net.trunk(net.volume(patches, place)), net.tokens(patches, place)
+        map, (voxels, positions) = net.trunk(net.volume(patches, position)), net.tokens(patches, position)
     hybrid = HYBRIDS[architecture]
     assert map.shape[2:] == net.map_size == tuple(math.ceil(edge / hybrid.stride) for edge in (32, 40, 32))
     assert voxels.shape == (2, math.prod(net.map_size), hybrid.width)
-    assert places.tolist() == [list(range(math.prod(net.map_size)))] * 2
+    assert positions.tolist() == [list(range(math.prod(net.map_size)))] * 2
     for i, j, k in [(0, 0, 0), (1, 2, 0), tuple(side - 1 for side in net.map_size)]:
         assert voxels[:, (i * net.map_size[1] + j) * net.map_size[2] + k].equal(map[:, :, i, j, k])
     assert isinstance(net.encoder.embed, nn.Linear)
@@ -313,18 +313,18 @@ class OnPatches(nn.Module):
         super().__init__()
         self.inner = inner
 
-    def forward(self, patches: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    def forward(self, patches: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
         return self.inner(patches)
 
 
 def test_flops_of_a_linear_map_and_of_convolutions_are_those_counted_by_hand():
-    patches, place = torch.zeros(2, 5, 32), torch.zeros(2, 5, dtype=torch.int64)
-    assert network.flops(OnPatches(nn.Linear(32, 7)), patches, place) == 2 * (2 * 5 * 32 * 7)
-    assert network.activation_bytes(OnPatches(nn.Linear(32, 7)), patches, place) == 4 * (patches.numel() + 2 * 5 * 7)
+    patches, position = torch.zeros(2, 5, 32), torch.zeros(2, 5, dtype=torch.int64)
+    assert network.flops(OnPatches(nn.Linear(32, 7)), patches, position) == 2 * (2 * 5 * 32 * 7)
+    assert network.activation_bytes(OnPatches(nn.Linear(32, 7)), patches, position) == 4 * (patches.numel() + 2 * 5 * 7)
     volume = nn.Sequential(nn.Unflatten(2, (2, 2, 8)), nn.Conv3d(5, 6, 1, bias=False))
-    assert network.flops(OnPatches(volume), patches, place) == 2 * (2 * 32 * 5 * 6)
+    assert network.flops(OnPatches(volume), patches, position) == 2 * (2 * 32 * 5 * 6)
     grouped = nn.Sequential(nn.Unflatten(1, (5, 1)), nn.Unflatten(3, (4, 8)), nn.Conv3d(5, 10, (1, 3, 3), padding=1, groups=5))
-    assert network.flops(OnPatches(grouped), patches, place) == 2 * (
+    assert network.flops(OnPatches(grouped), patches, position) == 2 * (
         2 * (3 * 4 * 8) * 10 * 9
     )  # padding adds a plane on each side
 
@@ -332,7 +332,7 @@ def test_flops_of_a_linear_map_and_of_convolutions_are_those_counted_by_hand():
 def test_flops_of_the_vision_transformer_are_those_counted_by_hand():
     k, d, depth, mlp, p = 32, 24, 3, 48, 20
     n = p + 1
-    encoder = Encoder(patch_size=k, places=27, dim=d, depth=depth, heads=4, mlp=mlp)
+    encoder = Encoder(patch_size=k, positions=27, dim=d, depth=depth, heads=4, mlp=mlp)
     projections, products, mlps = n * d * 4 * d, 2 * n * n * d, n * 2 * d * mlp
     by_hand = 2 * (p * k * d + depth * (projections + products + mlps))
     inputs = torch.zeros(3, p, k), torch.arange(p).repeat(3, 1)

@@ -41,15 +41,15 @@ def given(channels: tuple[str, ...]) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("channels", LISTS, ids=len)
 @pytest.mark.parametrize("stem", [{}, {"stem": 8}, {"conv_stem": 4}, {"architecture": "resnet10"}], ids=str)
 def test_a_network_reads_every_sequence_and_comes_back_from_its_file(tmp_path: Path, channels: tuple[str, ...], stem: dict):
-    net, (patches, place) = made(channels, **stem), given(channels)
+    net, (patches, position) = made(channels, **stem), given(channels)
     patches.requires_grad_()
-    out = net(patches, place)["mgmt"]
+    out = net(patches, position)["mgmt"]
     (slope,) = torch.autograd.grad(out.sum(), patches)
     assert slope.view(2, 9, len(channels), -1).abs().sum(dim=(0, 1, 3)).gt(0).all()
     network.save(net, tmp_path / "best.safetensors")
     again = network.load(tmp_path / "best.safetensors").eval()
     assert again.channels == channels
-    torch.testing.assert_close(again(patches, place)["mgmt"], out, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(again(patches, position)["mgmt"], out, atol=1e-5, rtol=1e-5)
 
 
 def test_weights_of_other_sequences_are_refused_by_their_names(tmp_path: Path):
@@ -61,8 +61,8 @@ def test_weights_of_other_sequences_are_refused_by_their_names(tmp_path: Path):
 
 @pytest.mark.parametrize("channels", LISTS, ids=len)
 def test_shapley_values_of_any_number_of_sequences_add_up(channels: tuple[str, ...]):
-    net, (patches, place) = made(channels), given(channels)
-    found = scores_by_scan(net, patches, place)["mgmt"]
+    net, (patches, position) = made(channels), given(channels)
+    found = scores_by_scan(net, patches, position)["mgmt"]
     assert set(found) == {"evidence", "empty", *channels}
     total = torch.stack([found[name] for name in channels]).sum(dim=0)
     torch.testing.assert_close(total, found["evidence"] - found["empty"], atol=1e-5, rtol=1e-5)
@@ -82,8 +82,8 @@ def test_a_masked_autoencoder_reconstructs_and_augmentation_keeps_one_of_any_num
         prepare=Prepare(reference=channels[0]), model=Model(dim=24, depth=1, heads=2, mlp=32),
         pretrain=Pretrain(method="mae"), explain=Explain(patients=0, scored=0),
     )  # fmt: skip
-    net, (patches, place) = MaskedAutoencoder(untrained(study), study), given(channels)
-    loss = net(patches[:, :4], place[:, :4], patches[:, 4:], place[:, 4:])
+    net, (patches, position) = MaskedAutoencoder(untrained(study), study), given(channels)
+    loss = net(patches[:, :4], position[:, :4], patches[:, 4:], position[:, 4:])
     loss.backward()
     assert net.decoder.predict.weight.grad is not None
     assert net.decoder.predict.out_features == len(channels) * 4**3

@@ -35,10 +35,10 @@ def test_the_convolutional_stem_is_a_dense_convolution_of_each_patch_by_itself(e
     assert isinstance(stem, ConvolutionalStem)
     volume = np.random.default_rng(edge).normal(size=(4, 2 * edge, 2 * edge, 2 * edge)).astype(np.float32)
     found = stem(torch.from_numpy(tokens.patchify(volume, edge))[None])[0]
-    for place in range(8):
-        i, j, k = (edge * index for index in np.unravel_index(place, (2, 2, 2)))
+    for position in range(8):
+        i, j, k = (edge * index for index in np.unravel_index(position, (2, 2, 2)))
         cube = torch.from_numpy(volume[:, i : i + edge, j : j + edge, k : k + edge])
-        torch.testing.assert_close(found[place], convolved(stem, cube), atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(found[position], convolved(stem, cube), atol=1e-5, rtol=1e-5)
 
 
 def test_each_strided_convolution_halves_the_edge_and_doubles_the_channels():

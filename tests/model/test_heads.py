@@ -352,8 +352,8 @@ def with_lone_deaths(table: pd.DataFrame) -> pd.DataFrame:
     """One death of each day, and every second censored patient, moved to the next day with a death."""
     single = table.query("died").drop_duplicates(subset=["days"])
     censored = table.query("not died")[::2]
-    place = np.searchsorted(np.sort(single.days), censored.days).clip(max=len(single) - 1)
-    moved = censored.assign(days=np.sort(single.days)[place])
+    position = np.searchsorted(np.sort(single.days), censored.days).clip(max=len(single) - 1)
+    moved = censored.assign(days=np.sort(single.days)[position])
     return pd.concat([moved, single], ignore_index=True)  # the censored first, where torchsurv's sort leaves them
 
 

@@ -138,12 +138,12 @@ def test_a_volume_constant_in_depth_gives_the_2d_patch_embedding_of_the_grey_ima
     image = torch.randn(SIDE * PATCH, SIDE * PATCH)
     expected = classifier.vit.embeddings.patch_embeddings(image.expand(1, 3, -1, -1))[0].reshape(SIDE, SIDE, 1, DIM)
     ours = filled(write(state, tmp_path / "w.safetensors"))
-    patches, place = axial(image)
+    patches, position = axial(image)
     torch.testing.assert_close(plane(ours.embed(patches)[0]), expected.expand(-1, -1, SIDE, -1), atol=1e-4, rtol=0)
-    with_positions = plane(ours.tokens(patches, place)[0, 1:]).mean(dim=2)  # the term in depth is 0 on average
+    with_positions = plane(ours.tokens(patches, position)[0, 1:]).mean(dim=2)  # the term in depth is 0 on average
     in_2d = classifier.vit.embeddings(image.expand(1, 3, -1, -1))[0]
     torch.testing.assert_close(with_positions.reshape(-1, DIM), in_2d[1:], atol=1e-4, rtol=0)
-    torch.testing.assert_close(ours.tokens(patches, place)[0, 0], in_2d[0])
+    torch.testing.assert_close(ours.tokens(patches, position)[0, 0], in_2d[0])
 
 
 def test_a_patch_kernel_sees_every_slice_alike(state: State, tmp_path: Path):

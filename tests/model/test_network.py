@@ -40,7 +40,7 @@ def inputs(batch: int = 2, n: int = 27, seed: int = 1) -> tuple[torch.Tensor, to
 def test_the_shapes_at_full_size_are_those_of_the_design():
     grid = Grid()
     dim, depth, n_heads, mlp = SIZES["B"]
-    encoder = Encoder(len(CHANNELS) * grid.patch**3, grid.places, dim, depth, n_heads, mlp).eval()
+    encoder = Encoder(len(CHANNELS) * grid.patch**3, grid.positions, dim, depth, n_heads, mlp).eval()
     volume = np.random.default_rng(0).standard_normal((4, 224, 224, 224), np.float32)
     patches = torch.from_numpy(tokens.patchify(volume, grid.patch))[None]
     assert patches.shape == (1, 2744, 4 * 16**3)
@@ -49,21 +49,21 @@ def test_the_shapes_at_full_size_are_those_of_the_design():
         assert rearrange(embedded, "b (i j k) d -> b d i j k", i=14, j=14).shape == (1, 768, 14, 14, 14)
         assert embedded.shape == (1, 2744, 768)
         assert encoder.position.shape == (1, 2745, 768)
-        place = torch.arange(2744)[None]
-        assert encoder.tokens(patches, place).shape == (1, 2745, 768)
-        assert encoder(patches, place).shape == (1, 768)
+        position = torch.arange(2744)[None]
+        assert encoder.tokens(patches, position).shape == (1, 2745, 768)
+        assert encoder(patches, position).shape == (1, 768)
 
 
 def test_a_batch_of_ten_has_the_shapes_of_the_design_at_every_step_of_training():
     """On a device without numbers, where tens of gigabytes have shapes alone."""
     with torch.device("meta"):
         net = Network(Model(size="B"), Grid(), [Head(MGMT, "binary"), Head(OS, "hazard", cuts_days=(100.0, 200.0, 300.0))])
-        volume, place = torch.empty(10, 4, 224, 224, 224), torch.empty(10, 2744, dtype=torch.long)
+        volume, position = torch.empty(10, 4, 224, 224, 224), torch.empty(10, 2744, dtype=torch.long)
     patches = rearrange(volume, "b c (i x) (j y) (k z) -> b (i j k) (c x y z)", x=16, y=16, z=16)
     assert patches.shape == (10, 2744, 4 * 16**3)
     assert rearrange(net.encoder.embed(patches), "b (i j k) d -> b d i j k", i=14, j=14).shape == (10, 768, 14, 14, 14)
     assert net.encoder.position.shape == (1, 2745, 768)
-    x = net.encoder.tokens(patches, place)
+    x = net.encoder.tokens(patches, position)
     assert x.shape == (10, 2745, 768)
     for block in net.encoder.layers:
         assert [part.shape for part in block.attention.project(block.norm1(x))] == [(10, 12, 2745, 64)] * 3
@@ -73,7 +73,7 @@ def test_a_batch_of_ten_has_the_shapes_of_the_design_at_every_step_of_training()
     assert net.encoder.layers[0].attention.weights(x).shape == (10, 12, 2745, 2745)
     assert net.encoder.readout(x).shape == (10, 768)
 
-    outputs = net(patches, place)
+    outputs = net(patches, position)
     assert {name: output.shape for name, output in outputs.items()} == {"mgmt": (10, 1), "os": (10, 3)}
     torch.stack([output.sum() for output in outputs.values()]).sum().backward()
     assert all(weights.grad is not None and weights.grad.shape == weights.shape for weights in net.parameters())
@@ -84,7 +84,7 @@ def test_parameter_counts_differ_from_the_published_ones_by_patches_positions_an
     grid = Grid()
     dim, depth, n_heads, mlp = SIZES[size]
     with torch.device("meta"):
-        count = sum(p.numel() for p in Encoder(4 * 16**3, grid.places, dim, depth, n_heads, mlp).parameters())
+        count = sum(p.numel() for p in Encoder(4 * 16**3, grid.positions, dim, depth, n_heads, mlp).parameters())
     ours = (4 * 16**3 - 3 * (14 if size == "H" else 16) ** 2) * dim + (2745 - (257 if size == "H" else 197)) * dim
     assert count - ours == pytest.approx(published, rel=0.015)  # the published ones count a class head of 1 to 4 M too
 
@@ -176,10 +176,10 @@ def test_attention_in_row_blocks_gives_the_same_output_and_the_heads_mean():
 
 def test_the_order_of_tokens_does_not_matter_only_their_places():
     encoder = small()
-    patches, place = inputs(1)
+    patches, position = inputs(1)
     order = torch.randperm(27)
-    torch.testing.assert_close(encoder(patches[:, order], place[:, order]), encoder(patches, place), atol=1e-5, rtol=0)
-    assert not torch.allclose(encoder(patches[:, order], place), encoder(patches, place), atol=1e-3)
+    torch.testing.assert_close(encoder(patches[:, order], position[:, order]), encoder(patches, position), atol=1e-5, rtol=0)
+    assert not torch.allclose(encoder(patches[:, order], position), encoder(patches, position), atol=1e-3)
 
 
 POOLS: tuple[Pool, ...] = get_args(Pool)
@@ -191,14 +191,14 @@ def test_with_every_pool_and_stem_tokens_come_in_any_order_and_the_file_tells_wh
     torch.manual_seed(0)
     model = Model(dim=24, depth=2, heads=4, mlp=48, pool=pool, conv_stem=conv_stem, zero_head=False)
     net = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()
-    patches, place = inputs(2, n=9)
+    patches, position = inputs(2, n=9)
     order = torch.randperm(9, generator=torch.Generator().manual_seed(3))
-    expected = net(patches, place)["mgmt"]
-    torch.testing.assert_close(net(patches[:, order], place[:, order])["mgmt"], expected, atol=1e-5, rtol=0)
+    expected = net(patches, position)["mgmt"]
+    torch.testing.assert_close(net(patches[:, order], position[:, order])["mgmt"], expected, atol=1e-5, rtol=0)
     network.save(net, tmp_path / "net.safetensors")
     again = network.load(tmp_path / "net.safetensors").eval()
     assert again.model == model
-    torch.testing.assert_close(again(patches, place)["mgmt"], expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(again(patches, position)["mgmt"], expected, atol=1e-6, rtol=0)
 
 
 def test_the_pools_read_what_their_names_say():
@@ -224,20 +224,20 @@ def test_each_places_parts_sum_to_one_and_make_up_what_is_added_to_cls(pool: Poo
 @pytest.mark.parametrize("conv_stem", [None, 8])
 def test_without_a_block_the_readout_is_a_maximum_over_embedded_places_and_a_constant(conv_stem: int | None):
     encoder = small(depth=0, pool="max", conv_stem=conv_stem)
-    patches, place = inputs(n=9)
-    embedded = torch.stack([encoder.embed(patches[:, [i]])[:, 0] + encoder.position[0, 1 + place[:, i]] for i in range(9)])
+    patches, position = inputs(n=9)
+    embedded = torch.stack([encoder.embed(patches[:, [i]])[:, 0] + encoder.position[0, 1 + position[:, i]] for i in range(9)])
     highest = F.layer_norm(embedded, (24,)).amax(dim=0)
     constant = F.layer_norm((encoder.cls + encoder.position[:, :1])[0, 0], (24,))
-    torch.testing.assert_close(encoder(patches, place), constant + highest)
-    nobody = small(depth=0, pool="max", conv_stem=conv_stem)(patches[:, :0], place[:, :0])
+    torch.testing.assert_close(encoder(patches, position), constant + highest)
+    nobody = small(depth=0, pool="max", conv_stem=conv_stem)(patches[:, :0], position[:, :0])
     torch.testing.assert_close(nobody, constant.expand(2, -1))  # what CLS adds knows nothing of a patient
 
 
 def test_without_a_block_a_place_that_is_given_cannot_change_what_another_shows():
     encoder = small(depth=0, pool="max")
-    patches, place = inputs(n=9)
-    parts = [encoder(patches[:, some], place[:, some]) for some in (slice(0, 4), slice(4, 9))]
-    torch.testing.assert_close(encoder(patches, place), torch.maximum(*parts))
+    patches, position = inputs(n=9)
+    parts = [encoder(patches[:, some], position[:, some]) for some in (slice(0, 4), slice(4, 9))]
+    torch.testing.assert_close(encoder(patches, position), torch.maximum(*parts))
 
 
 def test_a_network_without_a_block_comes_back_from_its_file(tmp_path):
@@ -245,9 +245,9 @@ def test_a_network_without_a_block_comes_back_from_its_file(tmp_path):
     net = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()
     network.save(net, tmp_path / "net.safetensors")
     back = network.load(tmp_path / "net.safetensors").eval()
-    patches, place = inputs()
+    patches, position = inputs()
     assert len(back.encoder.blocks) == 0
-    assert back.encoder(patches, place).equal(net.encoder(patches, place))
+    assert back.encoder(patches, position).equal(net.encoder(patches, position))
 
 
 def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
@@ -260,10 +260,10 @@ def test_what_norms_add_to_a_variance_is_set_for_all_of_them_and_kept():
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_zeroed_heads_start_from_no_difference_and_others_at_random(pool: Pool):
-    patches, place = inputs(2)
+    patches, position = inputs(2)
     for zero, all_same in ((True, True), (False, False)):
         model = Model(dim=24, depth=1, heads=4, mlp=48, pool=pool, zero_head=zero)
-        out = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()(patches, place)["mgmt"]
+        out = Network(model, Grid(edge=6, patch=2), [Head(MGMT, "binary")]).eval()(patches, position)["mgmt"]
         assert (out[0] == out[1]).all() == all_same
 
 
@@ -300,9 +300,9 @@ def test_a_saved_network_predicts_the_same_and_a_damaged_file_is_refused(tmp_pat
     torch.nn.init.normal_(net.head["mgmt"].weight)  # type: ignore[arg-type]
     network.save(net, tmp_path / "net.safetensors")
     again = network.load(tmp_path / "net.safetensors")
-    patches, place = torch.randn(1, 27, 256), torch.arange(27)[None]
+    patches, position = torch.randn(1, 27, 256), torch.arange(27)[None]
     assert again.heads == net.heads
-    torch.testing.assert_close(again.eval()(patches, place)["mgmt"], net.eval()(patches, place)["mgmt"], atol=0, rtol=0)
+    torch.testing.assert_close(again.eval()(patches, position)["mgmt"], net.eval()(patches, position)["mgmt"], atol=0, rtol=0)
     content = (tmp_path / "net.safetensors").read_bytes()
     (tmp_path / "cut.safetensors").write_bytes(content[:-100])
     with pytest.raises(IntegrityError, match=r"cut\.safetensors"):

@@ -196,8 +196,8 @@ def test_weights_from_2d_are_inflated_and_how_norms_divide_goes_from_file_to_fil
     for name in ("n", "e"):
         other = made(2).encoder
         fill(other, tmp_path / f"{name}.safetensors", MODEL, GRID)
-        patches, place = torch.randn(1, 8, 256, generator=torch.Generator().manual_seed(0)) * 1e-3, torch.arange(8)[None]
-        torch.testing.assert_close(other(patches, place), net.encoder(patches, place), atol=0, rtol=0)
+        patches, position = torch.randn(1, 8, 256, generator=torch.Generator().manual_seed(0)) * 1e-3, torch.arange(8)[None]
+        torch.testing.assert_close(other(patches, position), net.encoder(patches, position), atol=0, rtol=0)
         assert {m.eps for m in other.modules() if isinstance(m, nn.LayerNorm)} == {1e-6}
     assert fresh.norm_eps == 1e-5
 

@@ -45,9 +45,9 @@ class Saying(Neural):
         super().__init__(study, folder, seed=0)
         net = linear()
         net.heads = [head for head in HEADS if head.endpoint.name != "pfs"]
-        places = torch.arange(net.grid.places)[None]
+        positions = torch.arange(net.grid.positions)[None]
         with torch.no_grad():
-            nothing, one = (net.encoder(torch.full((1, net.grid.places, 32), x), places)[0] for x in (0.0, 1.0))
+            nothing, one = (net.encoder(torch.full((1, net.grid.positions, 32), x), positions)[0] for x in (0.0, 1.0))
             direction = (one - nothing) / (one - nothing).square().sum()
             for name, start in (("mgmt", math.log(2.0)), ("os", -2.0)):  # MGMT's positives weigh 2 in HEADS
                 net.head[name].weight[:] = direction  # type: ignore[index]

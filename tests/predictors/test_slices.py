@@ -111,7 +111,7 @@ def test_each_patients_features_are_computed_once_for_a_file_and_anew_where_toke
     assert len(made) == 3
     path = study.prepared / patients[1].id / "tokens.safetensors"
     stored = tokens.load(path)
-    tokens.save(tokens.Tokens(-stored.patches, stored.place, stored.grid, "-"), path)
+    tokens.save(tokens.Tokens(-stored.patches, stored.position, stored.grid, "-"), path)
     again = slices_table(patients, study)
     assert len(made) == 4
     assert (again != first).any(axis=1).tolist() == [False, True, False]

@@ -19,8 +19,8 @@ SPACING_MM = 4.0  # what the fit works on anyway
 
 
 @cache
-def head(place: str, size_ml: float, kind: str, strength: float) -> measurement.Head:
-    shares = measurement.tissue(place, size_ml, 3, SPACING_MM)
+def head(position: str, size_ml: float, kind: str, strength: float) -> measurement.Head:
+    shares = measurement.tissue(position, size_ml, 3, SPACING_MM)
     return measurement.phantom("made", shares, kind, strength, 3, SPACING_MM)
 
 

@@ -250,13 +250,13 @@ def test_a_map_of_the_grid_comes_back_to_each_scans_own_balls_within_half_a_mill
     brain, grid_affine = (volume != 0).any(axis=0), np.array(FINE_GRID.affine)
     edge_mm = FINE_GRID.patch * FINE_GRID.spacing_mm
     first = grid_affine[:3, 3] + FINE_GRID.spacing_mm * (FINE_GRID.patch - 1) / 2
-    centres = first + edge_mm * np.array(np.unravel_index(stored.place, (FINE_GRID.side,) * 3)).T
+    centres = first + edge_mm * np.array(np.unravel_index(stored.position, (FINE_GRID.side,) * 3)).T
     for index, (channel, frame) in enumerate(
         map_files.frames_of_patient(patient, read(patient.scans["t1ce"] or Path()), study).items()
     ):
         there = (frame.to_grid @ np.vstack([BALLS_MM.T, np.ones(len(BALLS_MM))]))[:3].T
         on_grid = balls_in(Volume(volume[index], grid_affine), there)
-        space = map_files.space(frame.shape, frame.affine, frame.to_grid, brain, stored.place, FINE_GRID)
+        space = map_files.space(frame.shape, frame.affine, frame.to_grid, brain, stored.position, FINE_GRID)
         maps = [map_files.on_scan(centres[:, axis].astype(np.float32), space) for axis in range(3)]
         at = np.linalg.inv(frame.affine) @ np.vstack([BALLS_MM.T, np.ones(len(BALLS_MM))])
         carried = np.stack([ndimage.map_coordinates(one.array, at[:3], order=1) for one in maps], axis=1)

@@ -133,7 +133,7 @@ def test_a_prepared_patient_holds_tokens_record_and_picture(prepared: Path) -> N
     assert all(step["methods"].endswith(".") for step in record["steps"])
     stored = tokens.load(prepared / "tokens.safetensors")
     assert stored.config_sha256 == record["config_sha256"]
-    assert 400 < len(stored.place) < 800
+    assert 400 < len(stored.position) < 800
     volume = tokens.to_volume(stored).astype(np.float32)
     inside = (volume != 0).any(axis=0)
     assert np.abs(volume[:, inside].mean(axis=1)).max() < 0.1
@@ -616,12 +616,12 @@ def test_a_raw_head_lies_as_the_reference_made_by_others_has_it(raw: Path) -> No
 def test_a_mark_comes_back_from_the_grid_within_a_millimetre(raw: Path) -> None:
     t1ce = canonical(read(RAW / "t1ce.nii.gz"))
     to_grid, edge = np.array(load_record(raw)["to_grid"]["t1ce"]), Grid().edge
-    place = t1ce.affine @ [120, 100, 14, 1]
+    position = t1ce.affine @ [120, 100, 14, 1]
     points = t1ce.affine @ np.vstack([np.indices(t1ce.shape).reshape(3, -1), np.ones(t1ce.array.size)])
-    mark = np.exp(-((points - place[:, None]) ** 2).sum(axis=0) / (2 * 6**2)).reshape(t1ce.shape).astype(np.float32)
+    mark = np.exp(-((points - position[:, None]) ** 2).sum(axis=0) / (2 * 6**2)).reshape(t1ce.shape).astype(np.float32)
     there = resample(Volume(mark, t1ce.affine), (edge, edge, edge), np.array(Grid().affine), np.linalg.inv(to_grid))
     back = resample(there, t1ce.shape, t1ce.affine, to_grid)
-    for volume, expected in ((there, to_grid @ place), (back, place)):
+    for volume, expected in ((there, to_grid @ position), (back, position)):
         found = volume.affine @ [*ndimage.center_of_mass(np.where(volume.array > 0.05, volume.array, 0)), 1]
         assert np.linalg.norm(found - expected) < 1
 

@@ -65,7 +65,7 @@ def five(patient: Patient, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_fifth_sequence_is_aligned_and_leaves_the_four_as_they_were(four: Path, five: Path):
     alone, beside = (tokens.load(folder / "tokens.safetensors") for folder in (four, five))
     assert (alone.channels, beside.channels) == (CHANNELS, FIVE)
-    np.testing.assert_array_equal(alone.place, beside.place)
+    np.testing.assert_array_equal(alone.position, beside.position)
     np.testing.assert_array_equal(alone.patches, beside.patches[:, : alone.patches.shape[1]])  # to the last bit
     volume = tokens.to_volume(beside).astype(np.float32)
     inside = volume.any(axis=0)

@@ -50,12 +50,12 @@ def random(seed: int) -> torch.Generator:
 
 def brain(count: int, seed: int) -> Tokens:
     """`count` places anywhere on a grid of 6³."""
-    place = np.sort(np.random.default_rng(seed).permutation(216)[:count]).astype(np.int16)
-    return Tokens(np.ones((count, 32), np.float16), place, Grid(edge=12, spacing_mm=10, patch=2), "-")
+    position = np.sort(np.random.default_rng(seed).permutation(216)[:count]).astype(np.int16)
+    return Tokens(np.ones((count, 32), np.float16), position, Grid(edge=12, spacing_mm=10, patch=2), "-")
 
 
 def member(patient: Tokens, random: np.random.Generator) -> Member:
-    return Member(0, patient.place, random)
+    return Member(0, patient.position, random)
 
 
 @given(count=st.integers(1, 216), share=st.floats(0.01, 1), seed=st.integers(0, 50))
@@ -67,7 +67,7 @@ def test_a_crop_holds_as_many_places_as_asked_and_all_of_the_brain_within_its_bo
     wanted = max(1, round(share * count))
     chosen = box(member(patient, np.random.default_rng(seed)), 6, wanted)
     assert len(set(chosen.tolist())) == len(chosen) == wanted
-    at = np.stack(np.unravel_index(patient.place.astype(int), (6, 6, 6)), axis=1)
+    at = np.stack(np.unravel_index(patient.position.astype(int), (6, 6, 6)), axis=1)
     low, high = at[chosen].min(axis=0), at[chosen].max(axis=0)
     within = np.flatnonzero(((at >= low) & (at <= high)).all(axis=1))
     left = at[np.setdiff1d(within, chosen)]
@@ -90,7 +90,7 @@ def test_a_box_is_nearly_a_cube():
     whole = Tokens(np.ones((4096, 4), np.float16), np.arange(4096, dtype=np.int16), Grid(edge=16, spacing_mm=10, patch=1), "-")
     generator, ratios = np.random.default_rng(0), []
     for _ in range(100):
-        at = np.stack(np.unravel_index(whole.place[box(member(whole, generator), 16, 216)].astype(int), (16, 16, 16)), axis=1)
+        at = np.stack(np.unravel_index(whole.position[box(member(whole, generator), 16, 216)].astype(int), (16, 16, 16)), axis=1)
         edges = np.sort(np.ptp(at, axis=0) + 1)
         if at.min() > 0 and at.max() < 15:  # not cut off by the grid's border
             ratios.append(edges[2] / edges[0])
@@ -102,17 +102,17 @@ def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(stu
     plain = {"flip_lr": False, "intensity_jitter": 0.0, "token_budget": None}
     study = study.model_copy(update={"train": study.train.model_copy(update=plain)})
     patients, net, generator = some(study), objective(study), np.random.default_rng(0)
-    smallest = min(len(one.place) for one in patients)
+    smallest = min(len(one.position) for one in patients)
     for _ in range(20):
         shown = views(net, patients, generator)
-        for (patches, place), (low, high), number in zip(
+        for (patches, position), (low, high), number in zip(
             (shown[:2], shown[2:]), (dino.GLOBAL, dino.LOCAL), (dino.GLOBALS, 2), strict=True
         ):
-            assert len(place) == number * len(patients)
-            assert round(low * smallest) <= place.shape[1] <= round(high * smallest)
-            for row, (numbers, where) in enumerate(zip(patches, place, strict=True)):
+            assert len(position) == number * len(patients)
+            assert round(low * smallest) <= position.shape[1] <= round(high * smallest)
+            for row, (numbers, where) in enumerate(zip(patches, position, strict=True)):
                 one = patients[row % len(patients)]
-                stored = {int(p): patch for p, patch in zip(one.place, one.patches, strict=True)}
+                stored = {int(p): patch for p, patch in zip(one.position, one.patches, strict=True)}
                 np.testing.assert_array_equal(numbers.numpy(), np.stack([stored[int(p)] for p in where]).astype(np.float32))
 
 
@@ -120,9 +120,9 @@ def test_a_budget_thins_crops_and_does_not_shrink_them(study):
     study = study.model_copy(update={"train": study.train.model_copy(update={"token_budget": 10})})
     patient, net, generator = some(study, 1)[0], objective(study), np.random.default_rng(0)
     shown = [views(net, [patient], generator) for _ in range(30)]
-    assert {place.shape[1] for _, place, _, _ in shown} == {10}
-    assert max(place.shape[1] for _, _, _, place in shown) <= 10
-    extents = [np.ptp(np.stack(np.unravel_index(place[0].numpy(), (4, 4, 4))), axis=1).max() for _, place, _, _ in shown]
+    assert {position.shape[1] for _, position, _, _ in shown} == {10}
+    assert max(position.shape[1] for _, _, _, position in shown) <= 10
+    extents = [np.ptp(np.stack(np.unravel_index(position[0].numpy(), (4, 4, 4))), axis=1).max() for _, position, _, _ in shown]
     assert np.mean(extents) > 2.5  # a box of ten places alone would reach over two steps or three
 
 

@@ -77,14 +77,14 @@ def test_a_crop_lies_at_its_places_and_all_else_is_air(study):
     plain = study.model_copy(update={"train": study.train.model_copy(update={"flip_lr": False, "intensity_jitter": 0.0})})
     net = objective(plain)
     patients = loaded(cohort.read(study.cohort, study.endpoints)[:4], study)
-    patches, place = views(net, patients, np.random.default_rng(0))
-    found = net.encoder.volume(patches, place).numpy()
+    patches, position = views(net, patients, np.random.default_rng(0))
+    found = net.encoder.volume(patches, position).numpy()
     (i, j, k), (i_end, j_end, k_end) = net.encoder.box.start, net.encoder.box.end
     p, side = study.grid.patch, study.grid.side
     for row, volume in enumerate(found):
         whole = to_volume(patients[row % 4]).astype(np.float32)
         kept = np.zeros(side**3, bool)
-        kept[place[row].numpy()] = True
+        kept[position[row].numpy()] = True
         there = np.kron(kept.reshape(side, side, side), np.ones((p, p, p), bool))
         expected = np.where(there, whole, 0)[:, i * p : i_end * p, j * p : j_end * p, k * p : k_end * p]
         np.testing.assert_array_equal(volume, expected)

@@ -127,11 +127,11 @@ def test_a_batch_without_any_brain_has_a_loss_of_zero():
 
 def test_the_error_of_a_perfect_decoder_is_zero_and_visible_patches_do_not_count(study, monkeypatch):
     net = objective(study)
-    seen, at, hidden, place = views(net, some(study), np.random.default_rng(0))
+    seen, at, hidden, position = views(net, some(study), np.random.default_rng(0))
     monkeypatch.setattr(net.decoder, "forward", lambda *_: target(hidden, "patch", 4)[0])
-    assert net(seen, at, hidden, place) == 0
+    assert net(seen, at, hidden, position) == 0
     monkeypatch.setattr(net.decoder, "forward", lambda *_: torch.zeros_like(hidden))
-    assert net(seen, at, hidden, place) == net(seen + 1, at, hidden, place) > 0
+    assert net(seen, at, hidden, position) == net(seen + 1, at, hidden, position) > 0
 
 
 @pytest.mark.parametrize(("count", "share", "seen"), [(640, 0.25, 160), (7, 0.25, 2), (2, 0.01, 1), (3, 0.99, 2)])
@@ -147,14 +147,14 @@ def test_one_token_cannot_be_both_seen_and_hidden():
 def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
     study = plain(study)
     patients = some(study)
-    smallest = min(len(one.place) for one in patients)
-    seen, at, hidden, place = views(objective(study), patients, np.random.default_rng(0))
+    smallest = min(len(one.position) for one in patients)
+    seen, at, hidden, position = views(objective(study), patients, np.random.default_rng(0))
     assert at.shape[1] == seen.shape[1] == round(0.25 * smallest)
-    assert place.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED * (smallest - at.shape[1]))
+    assert position.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED * (smallest - at.shape[1]))
     for b, one in enumerate(patients):
-        everywhere = torch.cat([at[b], place[b]])
+        everywhere = torch.cat([at[b], position[b]])
         assert len(everywhere.unique()) == len(everywhere)
-        where = {int(p): index for index, p in enumerate(one.place)}
+        where = {int(p): index for index, p in enumerate(one.position)}
         stored = one.patches[[where[int(p)] for p in everywhere]]
         np.testing.assert_array_equal(torch.cat([seen[b], hidden[b]]).numpy(), stored.astype(np.float32))
 
@@ -164,7 +164,7 @@ def test_in_time_every_token_is_visible_and_every_token_is_reconstructed(study):
     net, generator = objective(plain(study)), np.random.default_rng(0)
     shown = [views(net, [patient], generator) for _ in range(40)]
     for index in (1, 3):
-        assert set(torch.cat([view[index][0] for view in shown]).tolist()) == set(patient.place.tolist())
+        assert set(torch.cat([view[index][0] for view in shown]).tolist()) == set(patient.position.tolist())
 
 
 def test_nothing_of_a_hidden_patch_reaches_the_encoder(study):
@@ -172,7 +172,7 @@ def test_nothing_of_a_hidden_patch_reaches_the_encoder(study):
     patient = some(study, 1)[0]
     seen, at, hidden, _place = views(net, [patient], np.random.default_rng(0))
     other = patient.patches.copy()
-    other[~np.isin(patient.place, at[0].numpy())] += 5
+    other[~np.isin(patient.position, at[0].numpy())] += 5
     seen_then, _, hidden_then, _ = views(net, [replace(patient, patches=other)], np.random.default_rng(0))
     assert torch.equal(encoded(net.encoder, seen, at), encoded(net.encoder, seen_then, at))
     assert (hidden != hidden_then).all()
@@ -180,11 +180,11 @@ def test_nothing_of_a_hidden_patch_reaches_the_encoder(study):
 
 def test_the_decoder_reconstructs_by_place_and_not_by_order(study):
     net = objective(study).eval()
-    seen, at, _hidden, place = views(net, some(study), np.random.default_rng(0))
+    seen, at, _hidden, position = views(net, some(study), np.random.default_rng(0))
     known = encoded(net.encoder, seen, at)
-    told = net.decoder(known, at, place)
-    torch.testing.assert_close(net.decoder(known, at, place.flip(1)), told.flip(1), atol=1e-5, rtol=1e-4)
-    again = net.decoder(torch.cat([known[:, :1], known[:, 1:].flip(1)], dim=1), at.flip(1), place)
+    told = net.decoder(known, at, position)
+    torch.testing.assert_close(net.decoder(known, at, position.flip(1)), told.flip(1), atol=1e-5, rtol=1e-4)
+    again = net.decoder(torch.cat([known[:, :1], known[:, 1:].flip(1)], dim=1), at.flip(1), position)
     torch.testing.assert_close(again, told, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(told[:, 0], told[:, 1], atol=1e-3)
 
@@ -211,10 +211,10 @@ def test_of_a_scan_what_is_reconstructed_is_what_stands_there():
 def test_given_the_readout_the_decoder_knows_nothing_that_heads_do_not(study, monkeypatch, pool: str):
     read = study.pretrain.model_copy(update={"decoder_reads": "readout"})
     net = objective(changed(study, pretrain=read, model=study.model.model_copy(update={"pool": pool}))).eval()
-    seen, at, hidden, place = views(net, some(study), np.random.default_rng(0))
-    assert not torch.allclose(net(seen, at, hidden, place), net(2 * seen, at, hidden, place))
+    seen, at, hidden, position = views(net, some(study), np.random.default_rng(0))
+    assert not torch.allclose(net(seen, at, hidden, position), net(2 * seen, at, hidden, position))
     monkeypatch.setattr(net.encoder, "readout", lambda x, *_: torch.ones_like(x[:, 0]))
-    assert torch.equal(net(seen, at, hidden, place), net(2 * seen, at.flip(1), hidden, place))
+    assert torch.equal(net(seen, at, hidden, position), net(2 * seen, at.flip(1), hidden, position))
 
 
 @pytest.mark.parametrize("reads", ["tokens", "readout"])
@@ -239,7 +239,7 @@ def test_two_patients_are_learned_by_heart(study, monkeypatch):
 
 def test_the_share_unexplained_of_predicting_nothing_is_one(study, monkeypatch):
     net = objective(study)
-    monkeypatch.setattr(net.decoder, "forward", lambda known, at, place: torch.zeros(*place.shape, 32))
+    monkeypatch.setattr(net.decoder, "forward", lambda known, at, position: torch.zeros(*position.shape, 32))
     net(*views(net, some(study), np.random.default_rng(0)))
     assert net.watched() == {"unexplained": 1.0}
     assert math.isnan(net.watched()["unexplained"])
@@ -247,8 +247,8 @@ def test_the_share_unexplained_of_predicting_nothing_is_one(study, monkeypatch):
 
 def test_tokens_scattered_over_the_brain_are_drawn_without_repeats(study):
     patient = some(study, 1)[0]
-    assert sorted(scattered(Member(0, patient.place, np.random.default_rng(0)), len(patient.place)).tolist()) == list(
-        range(len(patient.place))
+    assert sorted(scattered(Member(0, patient.position, np.random.default_rng(0)), len(patient.position)).tolist()) == list(
+        range(len(patient.position))
     )
 
 
@@ -361,7 +361,7 @@ def test_a_mirrored_view_is_one_of_the_mirrored_patient(study):
     for _ in range(12):
         seen, at, _, _ = views(net, [patient], generator)
         for name, whole in (("as it is", patient), ("mirrored", mirror_image)):
-            where = {int(p): index for index, p in enumerate(whole.place)}
+            where = {int(p): index for index, p in enumerate(whole.position)}
             if all(int(p) in where for p in at[0]) and (seen[0].numpy() == whole.patches[[where[int(p)] for p in at[0]]]).all():
                 found.add(name)
     assert found == {"as it is", "mirrored"}

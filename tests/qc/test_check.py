@@ -149,8 +149,8 @@ def stage_rows(study):
 def test_the_page_has_the_worst_first_and_every_picture(study):
     page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
     text = (study.output / files.LOOKED / files.PAGE).read_text()
-    places = [text.index(f'<article id="{name}"') for name in ("bob", "cid", "ann", "dot")]
-    assert places == sorted(places)
+    positions = [text.index(f'<article id="{name}"') for name in ("bob", "cid", "ann", "dot")]
+    assert positions == sorted(positions)
     pictures = {file.name for file in (study.output / files.LOOKED).glob("*.webp")}
     assert pictures == {f"{name}.webp" for name in NAMES}
     assert all(f'"{name}"' in text for name in pictures)

@@ -40,10 +40,10 @@ def test_a_record_within_the_limits_has_no_finding():
 )
 def test_a_figure_outside_its_limit_is_named(where, value, reason, scan):
     record = copy.deepcopy(RECORD)
-    place = record
+    position = record
     for key in where[:-1]:
-        place = place[key]
-    place[where[-1]] = value
+        position = position[key]
+    position[where[-1]] = value
     assert reasons(record) == [(reason, scan)]
 
 

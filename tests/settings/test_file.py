@@ -25,7 +25,7 @@ def study(folder: Path, more: str = "") -> Path:
 def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_path):
     loaded = study_file.load(study(tmp_path))
     assert loaded.cohort == tmp_path / "in" / "cohort.csv"
-    assert (loaded.grid.edge, loaded.grid.patch, loaded.grid.places) == (224, 16, 2744)
+    assert (loaded.grid.edge, loaded.grid.patch, loaded.grid.positions) == (224, 16, 2744)
     assert loaded.model.shape == (768, 12, 12, 3072)
     assert loaded.model.tokens == "all"
     assert [e.name for e in loaded.endpoints] == ["mgmt", "pten", "tertp", "os"]

@@ -34,7 +34,7 @@ def a_turn(*chosen: int, epoch: int = 0, laps: tuple[int, ...] | None = None) ->
 
 
 def taken(feed: Feed, turn: Turn) -> torch.Tensor:
-    return feed.store.take(training_draw(turn, feed.ids, feed.store.place, feed.study, feed.seed)).patches
+    return feed.store.take(training_draw(turn, feed.ids, feed.store.position, feed.study, feed.seed)).patches
 
 
 def test_what_a_patient_shows_hangs_on_seed_epoch_lap_and_patient_alone(tiny):
@@ -58,7 +58,7 @@ def test_an_epoch_is_the_same_from_memory_and_from_disk(tiny, monkeypatch, optio
     assert isinstance(feed.store, store.Read)
     for a, b in zip(held, feed(turns), strict=True):
         assert torch.equal(a.batch.patches, b.batch.patches)
-        assert torch.equal(a.batch.place, b.batch.place)
+        assert torch.equal(a.batch.position, b.batch.position)
         assert a.share == b.share
         for mine, theirs in ((a.labels, b.labels), (a.partners, b.partners)):
             assert (mine is None) == (theirs is None)
@@ -111,7 +111,7 @@ def test_patients_evaluated_together_get_what_each_gets_alone(tiny, model: dict[
     net = untrained(whom, study, 0)
     feed = Feed(whom, study, CPU, 0)
     if model.get("tokens") != "all":
-        assert len({len(place) for place in feed.store.place}) > 1  # some are filled up
+        assert len({len(position) for position in feed.store.position}) > 1  # some are filled up
     together, alone = batch_outputs(net, feed, 5), outputs(net, whom, study, CPU)
     for name, expected in alone.items():
         assert expected.std() > 0
@@ -145,7 +145,7 @@ def test_an_epoch_on_another_kind_of_device_copies_nothing_back(tiny):
     feed, net = Feed(whom, study, CPU, 0), untrained(whom, study, 0).to("meta").train()
     (given,) = feed([a_turn(0, 1, 2, 3)])
     there = LabelledBatch(
-        Batch(given.batch.patches.to("meta"), given.batch.place.to("meta")),
+        Batch(given.batch.patches.to("meta"), given.batch.position.to("meta")),
         {name: column.to("meta") for name, column in given.labels.items()},
         {name: column.to("meta") for name, column in (given.partners or {}).items()},
         given.share,

@@ -18,8 +18,8 @@ from mri_vit.train.loop import Learner, Rates, Schedule, Step, Turn, set_rates, 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 
 
-def a_schedule(place: Path, patients: int = 5, epochs: int = 3, patience: float = math.inf) -> Schedule:
-    return Schedule(patients, 2, epochs, 0, Rates(0.1, 0.2), 1.0, "train", place, patience)
+def a_schedule(position: Path, patients: int = 5, epochs: int = 3, patience: float = math.inf) -> Schedule:
+    return Schedule(patients, 2, epochs, 0, Rates(0.1, 0.2), 1.0, "train", position, patience)
 
 
 def made(schedule: Schedule, state: State, given: list[Turn], scale: float = 1.0, power: float = 2.0) -> list[Step]:

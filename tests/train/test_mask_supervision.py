@@ -68,8 +68,8 @@ def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
     whole = mask_on_grid(known.tumour_mask, study.prepared / known.id, study.grid)
     share = tokens.patchify(whole[None].astype(np.float32), study.grid.patch).mean(axis=1)
     assert share.sum() > 0
-    drawn = draw.drawn(1, stored.place, study, len(stored.place) + 3, np.random.default_rng(0))
-    np.testing.assert_allclose(masks(drawn)[0], np.where(drawn.row[0] == EMPTY, 0, share[drawn.place[0]]), rtol=1e-6)
+    drawn = draw.drawn(1, stored.position, study, len(stored.position) + 3, np.random.default_rng(0))
+    np.testing.assert_allclose(masks(drawn)[0], np.where(drawn.row[0] == EMPTY, 0, share[drawn.position[0]]), rtol=1e-6)
     assert (drawn.row == EMPTY).sum() == 3  # which are air, without tumour
     assert masks(replace(drawn, patient=np.zeros_like(drawn.patient))).isnan().all()
 
@@ -82,7 +82,7 @@ def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mas
     for by in ((1, 0, 0), (-1, 1, -1)):
         moved = replace(drawn, moved=np.broadcast_to(np.array(by), drawn.moved.shape), mirrored=np.ones_like(drawn.mirrored))
         expected = tokens.patchify(np.roll(whole, by, (0, 1, 2))[None].astype(np.float32), study.grid.patch).mean(axis=1)
-        np.testing.assert_allclose(Masks(patients[3:5], study)(moved)[0], expected[drawn.place[0]], rtol=1e-6)
+        np.testing.assert_allclose(Masks(patients[3:5], study)(moved)[0], expected[drawn.position[0]], rtol=1e-6)
 
 
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
@@ -131,12 +131,12 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
     study = changed(study, {**model, "zero_head": False}, **ALL, token_budget=None)
     plain = untrained(patients, study, 0).eval()
     guided = MaskSupervised(plain, study.train).eval()
-    patches, place = torch.randn(2, 20, 32), torch.stack([torch.randperm(64)[:20] for _ in range(2)])
+    patches, position = torch.randn(2, 20, 32), torch.stack([torch.randperm(64)[:20] for _ in range(2)])
     share, labels = torch.rand(2, 20), {"mgmt": torch.tensor([[1.0], [0.0]]), "os": torch.tensor([[90.0, 1.0], [500.0, 0.0]])}
-    outs, loss = guided.with_auxiliary_loss(patches, place, share, labels)
-    for name, expected in plain(patches, place).items():
+    outs, loss = guided.with_auxiliary_loss(patches, position, share, labels)
+    for name, expected in plain(patches, position).items():
         torch.testing.assert_close(outs[name], expected)
-        torch.testing.assert_close(guided(patches, place)[name], expected)
+        torch.testing.assert_close(guided(patches, position)[name], expected)
     loss.backward()
     assert loss > 0
     assert guided.share.weight.grad is not None
@@ -149,10 +149,10 @@ def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
     study, patients = masked
     study = changed(study, {"zero_head": False, "drop_path": 0.0, "depth": 2}, mask_supervision_token_labels=1.0)
     plain = untrained(patients, study, 0).eval()
-    patches, place, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
-    seen, elsewhere = network_pass(plain, patches, place, share), network_pass(plain, patches, place + 7, share)
+    patches, position, share = torch.randn(1, 20, 32), torch.arange(20)[None], torch.rand(1, 20)
+    seen, elsewhere = network_pass(plain, patches, position, share), network_pass(plain, patches, position + 7, share)
     others = torch.cat([patches[:, :1], torch.randn(1, 19, 32)], dim=1)
-    among_others = network_pass(plain, others, place, share)
+    among_others = network_pass(plain, others, position, share)
     for one in (elsewhere, among_others):
         torch.testing.assert_close(one.regions[:, 0], seen.regions[:, 0])
         assert one.encoded is not None
@@ -164,24 +164,24 @@ def test_only_encoded_tokens_know_where_they_are_and_what_else_there_is(masked):
 def test_encoded_tokens_are_those_that_the_last_block_reads(masked, model: dict[str, Any]):
     study, patients = masked
     net = untrained(patients, changed(study, {**model, "zero_head": False, "drop_path": 0.0}), 0).eval()
-    patches, place, read = torch.randn(1, 20, 32), torch.arange(20)[None], []
+    patches, position, read = torch.randn(1, 20, 32), torch.arange(20)[None], []
     if net.encoder.layers:
         net.encoder.layers[-1].register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    seen = network_pass(net, patches, place, torch.rand(1, 20))
-    torch.testing.assert_close(seen.encoded, (read or [net.encoder.tokens(patches, place)])[0][:, 1:])
+    seen = network_pass(net, patches, position, torch.rand(1, 20))
+    torch.testing.assert_close(seen.encoded, (read or [net.encoder.tokens(patches, position)])[0][:, 1:])
 
 
 def test_a_map_is_told_the_share_of_the_part_of_the_box_that_it_stands_for():
     grid = Grid(edge=64, spacing_mm=4.0, patch=8)
     net = Network(Model(architecture="resnet10"), grid, [Head(Study.model_fields["endpoints"].default[0], "binary")]).eval()
-    place, box = torch.arange(512)[None], net.encoder.box
+    position, box = torch.arange(512)[None], net.encoder.box
     share = torch.zeros(1, 512)
-    share[0, place[0][box.slot(place)[0] < np.prod(box.sides)]] = 1.0  # everything that is read is tumour
-    found = network_pass(net, torch.zeros(1, 512, 4 * 512), place, share)
+    share[0, position[0][box.slot(position)[0] < np.prod(box.sides)]] = 1.0  # everything that is read is tumour
+    found = network_pass(net, torch.zeros(1, 512, 4 * 512), position, share)
     assert found.regions.shape[:2] == found.share.shape
     torch.testing.assert_close(found.share, torch.ones_like(found.share))
-    half = share * (place // 64 < 4)  # the lower half of x
-    found = network_pass(net, torch.zeros(1, 512, 4 * 512), place, half)
+    half = share * (position // 64 < 4)  # the lower half of x
+    found = network_pass(net, torch.zeros(1, 512, 4 * 512), position, half)
     torch.testing.assert_close(found.share.mean(), half.sum() / share.sum(), atol=1e-6, rtol=0)
 
 
@@ -203,10 +203,10 @@ def on_tumour(net: Network, patient: Patient, study: Study) -> float:
     """How many times the attention of an even share CLS pays to places with tumour."""
     assert patient.tumour_mask
     stored = tokens.load(study.prepared / patient.id / files.TOKENS)
-    patches, place = torch.from_numpy(stored.patches).float()[None], torch.from_numpy(stored.place.astype(np.int64))[None]
-    matrix = net.encoder.attention(patches, place)[-1]
+    patches, position = torch.from_numpy(stored.patches).float()[None], torch.from_numpy(stored.position.astype(np.int64))[None]
+    matrix = net.encoder.attention(patches, position)[-1]
     tumour = mask_on_grid(patient.tumour_mask, study.prepared / patient.id, study.grid)
-    holds = tokens.patchify(tumour[None].astype(np.float32), study.grid.patch)[stored.place].any(axis=1)
+    holds = tokens.patchify(tumour[None].astype(np.float32), study.grid.patch)[stored.position].any(axis=1)
     return float(matrix[0, :, 0, 1:].mean(dim=0)[torch.from_numpy(holds)].sum() / holds.mean())
 
 

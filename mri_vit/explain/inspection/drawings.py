@@ -75,15 +75,15 @@ def shown_slices(edge: int) -> Integer[np.ndarray, "z"]:
 
 
 @mpl.rc_context(RC)
-def similarity_planes(similarity: Float[np.ndarray, "g"], place: int, moved: Bool[np.ndarray, "g"], grid: Grid) -> Figure:
+def similarity_planes(similarity: Float[np.ndarray, "g"], position: int, moved: Bool[np.ndarray, "g"], grid: Grid) -> Figure:
     """Cosine similarity of one position embedding with all others, in the three planes through it; those moved are outlined."""
-    figure, panels = _three(place, grid, np.flatnonzero(moved) if moved.any() else np.arange(grid.places))
+    figure, panels = _three(position, grid, np.flatnonzero(moved) if moved.any() else np.arange(grid.positions))
     for axes, (_, axis, _) in zip(panels, PLANES, strict=True):
-        shown = Normalize(-1, 1)(_plane(similarity, place, axis, grid))
+        shown = Normalize(-1, 1)(_plane(similarity, position, axis, grid))
         axes.imshow(mpl.colormaps[SIGNED](shown.T), extent=_extent(axis, grid), **BLOCKS)
         if not moved.all():
-            _outline(axes, _plane(moved, place, axis, grid), axis, grid)
-        _mark(axes, place, axis, grid)
+            _outline(axes, _plane(moved, position, axis, grid), axis, grid)
+        _mark(axes, position, axis, grid)
     bar = ScalarMappable(Normalize(-1, 1), SIGNED)
     _bar(figure, bar, "cosine similarity of position embeddings", ticks=[-1, -0.5, 0, 0.5, 1])
     return figure
@@ -93,36 +93,36 @@ def similarity_planes(similarity: Float[np.ndarray, "g"], place: int, moved: Boo
 def attention_planes(
     relative: Float[np.ndarray, "p"],
     tokens: Integer[np.ndarray, "p"],
-    place: int,
+    position: int,
     scan: Float[np.ndarray, "e e e"],
     grid: Grid,
 ) -> Figure:
     """A map, relative to a uniform map, over the scan in the three planes through a grid position; it is not smoothed."""
-    share = np.zeros(grid.places)
+    share = np.zeros(grid.positions)
     share[tokens] = relative
-    figure, panels = _three(place, grid, tokens)
+    figure, panels = _three(position, grid, tokens)
     brain = scan[scan != 0]
     low, high = np.percentile(brain if brain.size else scan, CONTRAST)
     for axes, (_, axis, _) in zip(panels, PLANES, strict=True):
-        under = np.take(scan, _index(place, grid)[axis] * grid.patch + grid.patch // 2, axis=axis)
+        under = np.take(scan, _index(position, grid)[axis] * grid.patch + grid.patch // 2, axis=axis)
         grey = mpl.colormaps["gray"](Normalize(low, high, clip=True)(under.T))
         grey[under.T == 0, :3] = 0  # what is no brain is black, not the mean grey
         axes.imshow(grey, extent=_extent(axis, grid), **BLOCKS)
-        shown = _plane(share, place, axis, grid).clip(SCALE[0], SCALE[-1])
+        shown = _plane(share, position, axis, grid).clip(SCALE[0], SCALE[-1])
         colour = mpl.colormaps[COLOURS](LogNorm(SCALE[0], SCALE[-1])(shown.T))
         colour[..., 3] = OPACITY * np.log(shown.T) / np.log(SCALE[-1])  # an even share or less is clear
         axes.imshow(colour, extent=_extent(axis, grid), **BLOCKS)
-        _mark(axes, place, axis, grid)
+        _mark(axes, position, axis, grid)
     _heat_bar(figure)
     return figure
 
 
 @mpl.rc_context(RC)
-def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p"], place: int, grid: Grid) -> Figure:
+def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p"], position: int, grid: Grid) -> Figure:
     """The axial plane through a grid position of every head's map relative to a uniform map, layers downwards, heads across."""
     layers, heads, _ = rows.shape
     (x0, x1), (y0, y1), _ = _box(tokens, grid)
-    i, j, _ = _index(place, grid)
+    i, j, _ = _index(position, grid)
     across, down = x1 - x0 + 2, y1 - y0 + 2  # of a tile in places, with a gap of one
     sheet = np.full((layers * down, heads * across), np.nan)
     width = WIDTH if heads <= 6 else 2 * WIDTH  # inches: a tile is at least half an inch across
@@ -131,10 +131,10 @@ def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p
     figure = Figure(figsize=(width, height + room))
     axes = figure.add_axes((0.45 / width, room / (height + room), scale * sheet.shape[1] / width, height / (height + room)))
     for layer, head in np.ndindex(layers, heads):
-        share = np.full(grid.places, np.nan)
+        share = np.full(grid.positions, np.nan)
         share[tokens] = rows[layer, head]
         top, left = layer * down, head * across
-        tile = _as_viewed(_plane(share, place, 2, grid)[x0 : x1 + 1, y0 : y1 + 1])
+        tile = _as_viewed(_plane(share, position, 2, grid)[x0 : x1 + 1, y0 : y1 + 1])
         sheet[top : top + down - 1, left : left + across - 1] = tile
         _frame(axes, (left + x1 - i - 0.5, top + y1 - j - 0.5), 1.0)
     colours = mpl.colormaps[COLOURS].with_extremes(bad="white", under=mpl.colormaps[COLOURS](0.0))
@@ -271,9 +271,9 @@ def _as_viewed(plane: Float[np.ndarray, "u v"]) -> Float[np.ndarray, "v u"]:
     return plane[::-1, ::-1].T
 
 
-def _three(place: int, grid: Grid, tokens: Integer[np.ndarray, "p"]) -> tuple[Figure, list[Axes]]:
+def _three(position: int, grid: Grid, tokens: Integer[np.ndarray, "p"]) -> tuple[Figure, list[Axes]]:
     """Three panels in mm and to one scale, which show the tokens' positions; below them room for a colour bar."""
-    box, size, centre = _box(tokens, grid), grid.patch * grid.spacing_mm, centres_mm(grid)[place]
+    box, size, centre = _box(tokens, grid), grid.patch * grid.spacing_mm, centres_mm(grid)[position]
     spans = [[(box[other][1] - box[other][0] + 1) * size for other in _others(axis)] for _, axis, _ in PLANES]  # mm
     left, gap, top, bottom = 0.36, (0.38, 0.12, 0.0), 0.25, 0.9  # inches, for the ticks' numbers, titles and the bar
     scale = (WIDTH - left - sum(gap) - 0.05) / sum(across for across, _ in spans)  # inches per mm
@@ -301,13 +301,13 @@ def _three(place: int, grid: Grid, tokens: Integer[np.ndarray, "p"]) -> tuple[Fi
     return figure, panels
 
 
-def _index(place: int, grid: Grid) -> tuple[int, ...]:
-    return tuple(int(i) for i in np.unravel_index(place, (grid.side,) * 3))
+def _index(position: int, grid: Grid) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(position, (grid.side,) * 3))
 
 
-def _plane(values: np.ndarray, place: int, axis: int, grid: Grid) -> np.ndarray:
+def _plane(values: np.ndarray, position: int, axis: int, grid: Grid) -> np.ndarray:
     """The plane through a grid position, cut across an axis, of values given for every position."""
-    return np.take(values.reshape((grid.side,) * 3), _index(place, grid)[axis], axis=axis)
+    return np.take(values.reshape((grid.side,) * 3), _index(position, grid)[axis], axis=axis)
 
 
 def _others(axis: int) -> list[int]:
@@ -328,8 +328,8 @@ def _extent(axis: int, grid: Grid) -> tuple[float, float, float, float]:
     return float(u), float(u + length), float(v), float(v + length)
 
 
-def _mark(axes: Axes, place: int, axis: int, grid: Grid) -> None:
-    size, centre = grid.patch * grid.spacing_mm, centres_mm(grid)[place]
+def _mark(axes: Axes, position: int, axis: int, grid: Grid) -> None:
+    size, centre = grid.patch * grid.spacing_mm, centres_mm(grid)[position]
     x, y = centre[_others(axis)] - size / 2
     _frame(axes, (float(x), float(y)), size)
 

@@ -54,7 +54,7 @@ from mri_vit.train.supervised import untrained
 
 Costly = Literal["features", "landscape"]
 LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
-OF_TOKENS = ("place_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
+OF_TOKENS = ("position_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
@@ -68,7 +68,7 @@ class Request:
     model: str = VIT
     fold: int | None = None
     patient: str | None = None
-    place_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
+    position_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
     layer: int | None = None
     head: int | None = None
     without: tuple[Costly, ...] = ()
@@ -138,7 +138,7 @@ def run(
     subject, *beside = (of_fold(fold, taking_part[name], folder, request.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
-        numbers = measure_vit(subject, request.place_mm, request.layer, request.head)
+        numbers = measure_vit(subject, request.position_mm, request.layer, request.head)
     with atomic.held(output, ["figures"]):
         results = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
         written = write_page(subject, output, numbers, results)
@@ -290,11 +290,11 @@ def figures(subject: InspectedFold, numbers: VitNumbers | None, results: Learned
 def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
     """Every figure of what only a Vision Transformer has."""
     drawn = {}
-    where: Any = (numbers.tokens, numbers.place, numbers.scan, grid)
+    where: Any = (numbers.tokens, numbers.position, numbers.scan, grid)
     for name, stage in numbers.stages.items():
         for scan, components in stage.components.items():
             drawn[f"filters_{scan}_{name}"] = drawings.filter_components(components)
-        drawn[f"position_{name}"] = drawings.similarity_planes(stage.similarity, numbers.place, numbers.moved, grid)
+        drawn[f"position_{name}"] = drawings.similarity_planes(stage.similarity, numbers.position, numbers.moved, grid)
         for what, row in (
             ("place_attention", chosen(stage.of_place, numbers)),
             ("cls_attention", chosen(stage.of_cls, numbers)),
@@ -304,7 +304,7 @@ def of_vision_transformer(numbers: VitNumbers, grid: Grid) -> dict[str, Figure]:
     after = numbers.stages["after"]
     drawn["distance"] = drawings.distances(numbers.stages["before"].distance_mm, after.distance_mm, numbers.uniform_mm)
     for what, rows in (("place_heads", after.of_place), ("cls_heads", after.of_cls)):
-        drawn[what] = drawings.heads_atlas(relative(rows), numbers.tokens, numbers.place, grid)
+        drawn[what] = drawings.heads_atlas(relative(rows), numbers.tokens, numbers.position, grid)
     return drawn
 
 

@@ -98,7 +98,7 @@ class Feature:
 class BrainFrame:
     """Where inputs are optimised: the places and the brain of one patient; `roughness` is that of the patient's own scans."""
 
-    place: Int[Tensor, "p"]
+    position: Int[Tensor, "p"]
     brain: Bool[Tensor, "e e e"]
     roughness: float
 
@@ -156,8 +156,8 @@ def frame_of(patient: Patient, study: Study, net: Network) -> BrainFrame:
     device = next(net.parameters()).device
     volume = torch.from_numpy(tokens.to_volume(prepared)).float().to(device)
     brain = (volume != 0).any(dim=0)
-    place = all_tokens(prepared, study.model)[1][0].to(device)
-    return BrainFrame(place, brain, float(roughness(volume, brain)))
+    position = all_tokens(prepared, study.model)[1][0].to(device)
+    return BrainFrame(position, brain, float(roughness(volume, brain)))
 
 
 @torch.no_grad()
@@ -165,16 +165,16 @@ def represented(net: Network, patients: Sequence[Patient], study: Study) -> Floa
     """What the heads read of each patient."""
     device, rows = next(net.parameters()).device, []
     for patient in patients:
-        patches, place = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
-        rows.append(net.encoder(patches.to(device), place.to(device)))
+        patches, position = all_tokens(tokens.load(token_file(study.prepared, patient), study.channels), study.model)
+        rows.append(net.encoder(patches.to(device), position.to(device)))
     return torch.cat(rows)
 
 
-def read(net: Network, volume: Float[Tensor, "c e e e"], place: Int[Tensor, "p"]) -> Float[Tensor, "1 d"]:
+def read(net: Network, volume: Float[Tensor, "c e e e"], position: Int[Tensor, "p"]) -> Float[Tensor, "1 d"]:
     """What the heads read of a volume at these places."""
     patch = net.grid.patch
     patches = rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
-    return net.encoder(patches[place][None], place[None])
+    return net.encoder(patches[position][None], position[None])
 
 
 def optimised(
@@ -187,7 +187,7 @@ def optimised(
     cost = ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0
 
     def target(volume: Float[Tensor, "c e e e"]) -> Float[Tensor, ""]:
-        return readout(read(net, volume, frame.place))[0]
+        return readout(read(net, volume, frame.position))[0]
 
     how = Regularisation(roughness=cost, jitter=round(JITTER * net.grid.patch))
     volume = maximise(target, frame.brain, len(study.channels), how, generator)

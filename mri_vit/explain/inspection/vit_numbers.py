@@ -107,8 +107,8 @@ class VitNumbers:
     patients: int  # over which distances are averaged
     tokens: Integer[np.ndarray, "p"]  # places of the first patient's tokens
     token: int  # the one inspected, counted from 0 without CLS
-    place: int
-    place_mm: Point
+    position: int
+    position_mm: Point
     asked_mm: Point | None
     layer: int
     head: int | None
@@ -117,7 +117,7 @@ class VitNumbers:
 
 
 def measure_vit(
-    subject: InspectedFold, place_mm: Point | None = None, layer: int | None = None, head: int | None = None
+    subject: InspectedFold, position_mm: Point | None = None, layer: int | None = None, head: int | None = None
 ) -> VitNumbers:
     """Every number of the page; place in mm, layer and head counted from 1."""
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
@@ -125,11 +125,11 @@ def measure_vit(
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
     prepared = [tokens.load(token_file(study.prepared, p), study.channels) for p in subject.patients[:PATIENTS]]
     batches = [all_tokens(patient, study.model) for patient in prepared]
-    places = batches[0][1][0].numpy()
+    positions = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
-    peak = places[int(rolled["after"][1:].argmax())]
-    token = nearest_token(places, place_mm or _point(centres_mm(study.grid)[peak]), study.grid)
-    place = int(places[token])
+    peak = positions[int(rolled["after"][1:].argmax())]
+    token = nearest_token(positions, position_mm or _point(centres_mm(study.grid)[peak]), study.grid)
+    position = int(positions[token])
     query = (shown_layer - 1, (shown_head or 1) - 1, token + 1)
     cubes = {stage: filters(net.encoder, study.grid) for stage, net in nets.items()}
     return VitNumbers(
@@ -138,11 +138,11 @@ def measure_vit(
         moved=moved_positions(subject.before.encoder, subject.after.encoder),
         uniform_mm=float(np.mean([uniform_distance(given, study.grid) for _, given in batches])),
         patients=len(batches),
-        tokens=places,
+        tokens=positions,
         token=token,
-        place=place,
-        place_mm=_point(centres_mm(study.grid)[place]),
-        asked_mm=place_mm,
+        position=position,
+        position_mm=_point(centres_mm(study.grid)[position]),
+        asked_mm=position_mm,
         layer=shown_layer,
         head=shown_head,
         steps=head_steps(subject.after.encoder, *_on(subject.after, batches[0]), *query),
@@ -230,8 +230,8 @@ def _counted(name: str, value: int | None, most: int) -> int | None:
 
 def _on(net: Network, batch: Inputs) -> Inputs:
     """The batch on the network's device."""
-    patches, place = batch
-    return patches.to(net.encoder.cls.device), place.to(net.encoder.cls.device)
+    patches, position = batch
+    return patches.to(net.encoder.cls.device), position.to(net.encoder.cls.device)
 
 
 def _point(centre: Float[np.ndarray, "3"]) -> Point:
@@ -294,11 +294,11 @@ def kept_direction(before: Float[np.ndarray, "f s s s"], after: Float[np.ndarray
 def centres_mm(grid: Grid) -> Float[np.ndarray, "g 3"]:
     """The centre of every grid position in RAS+ mm of the grid's frame."""
     affine = np.array(grid.affine)
-    index = np.stack(np.unravel_index(np.arange(grid.places), (grid.side,) * 3), axis=1)
+    index = np.stack(np.unravel_index(np.arange(grid.positions), (grid.side,) * 3), axis=1)
     return affine[:3, 3] + grid.spacing_mm * (index * grid.patch + (grid.patch - 1) / 2)
 
 
-def nearest_token(place: Int[np.ndarray, "p"], point_mm: tuple[float, float, float], grid: Grid) -> int:
+def nearest_token(position: Int[np.ndarray, "p"], point_mm: tuple[float, float, float], grid: Grid) -> int:
     """Which of the given tokens has its centre nearest to a point of the grid's frame.
 
     Raises UsageError when the point lies outside the grid.
@@ -309,15 +309,15 @@ def nearest_token(place: Int[np.ndarray, "p"], point_mm: tuple[float, float, flo
     if ((point < low) | (point > high)).any():
         ranges = ", ".join(f"{axis} {a:.0f} to {b:.0f}" for axis, a, b in zip("xyz", low, high, strict=True))
         words = ", ".join(f"{x:g}" for x in point_mm)
-        raise UsageError(f"place ({words}) mm lies outside the grid; expected mm with {ranges}")
-    return int(np.linalg.norm(centres_mm(grid)[place] - point, axis=1).argmin())
+        raise UsageError(f"position ({words}) mm lies outside the grid; expected mm with {ranges}")
+    return int(np.linalg.norm(centres_mm(grid)[position] - point, axis=1).argmin())
 
 
-def position_similarity(encoder: Encoder, place: int) -> Float[np.ndarray, "g"]:
+def position_similarity(encoder: Encoder, position: int) -> Float[np.ndarray, "g"]:
     """Cosine of the angle between one position embedding and every other (CLS has no position)."""
-    positions = encoder.position[0, 1:].detach().double().cpu().numpy()
-    positions /= np.linalg.norm(positions, axis=1, keepdims=True)
-    return positions @ positions[place]
+    embeddings = encoder.position[0, 1:].detach().double().cpu().numpy()
+    embeddings /= np.linalg.norm(embeddings, axis=1, keepdims=True)
+    return embeddings @ embeddings[position]
 
 
 def moved_positions(before: Encoder, after: Encoder) -> np.ndarray:
@@ -328,16 +328,16 @@ def moved_positions(before: Encoder, after: Encoder) -> np.ndarray:
 
 @torch.no_grad()
 def attention_distances(
-    encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"], grid: Grid
+    encoder: Encoder, patches: Float[Tensor, "1 p k"], position: Int[Tensor, "1 p"], grid: Grid
 ) -> Float[np.ndarray, "l h"]:
     """Each head's attention distance in mm: from query to key, weighted by attention, its mean over the queries.
 
     Distances are between the centres of grid positions. CLS has none: its row and its column are left out, and each row's other
     weights are made to sum to 1 again. Rows are taken in blocks, so that no [p p] matrix of a head is held.
     """
-    centre = torch.from_numpy(centres_mm(grid)).to(patches)[place[0]]  # [p 3]
+    centre = torch.from_numpy(centres_mm(grid)).to(patches)[position[0]]  # [p 3]
     means = []
-    for attention, x in _inputs(encoder, patches, place):
+    for attention, x in _inputs(encoder, patches, position):
         q, k, _ = attention.project(x)
         total = q.new_zeros(attention.heads)
         for start in range(0, len(centre), ROWS):
@@ -348,9 +348,9 @@ def attention_distances(
     return np.stack(means)
 
 
-def uniform_distance(place: Int[Tensor, "1 p"], grid: Grid) -> float:
+def uniform_distance(position: Int[Tensor, "1 p"], grid: Grid) -> float:
     """What `attention_distances` gives, in mm, for uniform attention."""
-    centre = torch.from_numpy(centres_mm(grid))[place[0].cpu()]
+    centre = torch.from_numpy(centres_mm(grid))[position[0].cpu()]
     return float(np.mean([_distance(centre[None, token], centre).mean().item() for token in range(len(centre))]))
 
 
@@ -360,11 +360,11 @@ def _distance(a: Float[Tensor, "r 3"], b: Float[Tensor, "p 3"]) -> Float[Tensor,
 
 @torch.no_grad()
 def attention_rows(
-    encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"], queries: Sequence[int]
+    encoder: Encoder, patches: Float[Tensor, "1 p k"], position: Int[Tensor, "1 p"], queries: Sequence[int]
 ) -> Float[np.ndarray, "q l h n"]:
     """Attention rows of these tokens in every layer and head; query 0 is CLS, token i of `place` is i + 1. Rows sum to 1."""
     rows = []
-    for attention, x in _inputs(encoder, patches, place):
+    for attention, x in _inputs(encoder, patches, position):
         q, k, _ = attention.project(x)
         rows.append(attention_weights(q[:, :, list(queries)], k)[0].float().cpu().numpy())
     return rearrange(np.stack(rows), "l h q n -> q l h n")
@@ -372,13 +372,13 @@ def attention_rows(
 
 @torch.no_grad()
 def head_steps(
-    encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"], layer: int, head: int, query: int
+    encoder: Encoder, patches: Float[Tensor, "1 p k"], position: Int[Tensor, "1 p"], layer: int, head: int, query: int
 ) -> HeadSteps:
     """One head's attention for one token, step by step in double precision from the model's own q, k and v.
 
     `layer` and `head` are counted from 0; `query` as in `attention_rows`.
     """
-    attention, x = next(islice(_inputs(encoder, patches, place), layer, None))
+    attention, x = next(islice(_inputs(encoder, patches, position), layer, None))
     projected = attention.project(x)
     model_output = F.scaled_dot_product_attention(*projected)[0, head, query]
     q, k, v = (part[0, head].double().cpu().numpy() for part in projected)
@@ -390,10 +390,10 @@ def head_steps(
 
 
 def _inputs(
-    encoder: Encoder, patches: Float[Tensor, "1 p k"], place: Int[Tensor, "1 p"]
+    encoder: Encoder, patches: Float[Tensor, "1 p k"], position: Int[Tensor, "1 p"]
 ) -> Iterator[tuple[Attention, Float[Tensor, "1 n d"]]]:
     """Each layer's attention and what it reads."""
-    x, before = encoder.tokens(patches, place), None
+    x, before = encoder.tokens(patches, position), None
     for block in encoder.layers:
         x = before(x) if before else x  # a block's output is computed when the next block asks for it
         yield block.attention, block.norm1(x)

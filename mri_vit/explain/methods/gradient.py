@@ -38,7 +38,7 @@ Weigh = Callable[[Float[Tensor, "b r"], Float[Tensor, "b r n"]], Float[Tensor, "
 
 
 def gradient_attention(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Gradient-weighted attention of every endpoint.
 
@@ -52,11 +52,11 @@ def gradient_attention(
     endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥ 0, in units of
     the target; all zero where no attention supported the prediction.
     """
-    return _carried(net, patches, place, signs, lambda row, spoke: row)
+    return _carried(net, patches, position, signs, lambda row, spoke: row)
 
 
 def gradient_rollout(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Attention rollout along attention that supported the prediction.
 
@@ -66,23 +66,23 @@ def gradient_rollout(
     Source: Abnar & Zuidema 2020, arXiv:2005.00928, with Ā of Chefer et al. 2021, arXiv:2103.15679, for the attention.
     Parameters are those of `gradient_attention`.
     """
-    return _carried(net, patches, place, signs, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
+    return _carried(net, patches, position, signs, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
 
 
 def integrated_gradients(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Integrated gradients of every endpoint by place, ≥ 0 and in units of the target.
 
     Definition: the positive part of the sum, over a patch's numbers, of `integrated_gradients_by_scan`'s attributions: what
     supports the prediction, less what contradicts it there.
     """
-    by_scan = integrated_gradients_by_scan(net, patches, place, signs)
+    by_scan = integrated_gradients_by_scan(net, patches, position, signs)
     return {name: scans.sum(dim=2).clamp_min(0) for name, scans in by_scan.items()}
 
 
 def integrated_gradients_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Integrated gradients of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
 
@@ -94,7 +94,7 @@ def integrated_gradients_by_scan(
     Source: Sundararajan, Taly & Yan 2017, arXiv:1703.01365, section 3; the sum is their completeness.
     Parameters are those of `gradient_attention`; scans are in the order of the network's channels, values in units of the target.
     """
-    signs = predicted(net, patches, place, signs)
+    signs = predicted(net, patches, position, signs)
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
     at_once = max(1, PASS_NUMBERS // patches[0].numel() // len(patches))
     total = dict.fromkeys(signs, torch.zeros_like(patches))
@@ -103,7 +103,7 @@ def integrated_gradients_by_scan(
         weight = torch.from_numpy(0.5 * weights[start : start + at_once]).to(patches)
         count = len(alphas)
         path = torch.cat([alpha * patches for alpha in alphas.tolist()])  # [count·b p k]
-        slopes = _slopes(net, path, place.repeat(count, 1), {name: sign.repeat(count) for name, sign in signs.items()})
+        slopes = _slopes(net, path, position.repeat(count, 1), {name: sign.repeat(count) for name, sign in signs.items()})
         for name, slope in slopes.items():
             mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
             total[name] = total[name] + mean * patches
@@ -111,7 +111,7 @@ def integrated_gradients_by_scan(
 
 
 def gradient_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Gradient × input of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
 
@@ -122,16 +122,16 @@ def gradient_by_scan(
     Source: Shrikumar et al. 2016, arXiv:1605.01713.
     Parameters and result are those of `integrated_gradients_by_scan`.
     """
-    return {name: _by_scan(patches * slope, net) for name, slope in _slopes(net, patches, place).items()}
+    return {name: _by_scan(patches * slope, net) for name, slope in _slopes(net, patches, position).items()}
 
 
 def _slopes(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p k"]]:
     """Every endpoint's target's gradient by the voxels."""
     with torch.enable_grad():
         x = patches.detach().requires_grad_()
-        summary = features(net, x, place)
+        summary = features(net, x, position)
         signs = target_signs(net, summary, signs)
         return {
             name: torch.autograd.grad((signs[name] * value).sum(), x, retain_graph=True)[0]
@@ -144,12 +144,12 @@ def _by_scan(attributed: Float[Tensor, "b p k"], net: Network) -> Float[Tensor, 
 
 
 def _carried(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None, weigh: Weigh
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None, weigh: Weigh
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Every endpoint's CLS row without CLS itself; `weigh` says with what weight each row of Ā + I counts."""
     *earlier, _ = layers = net.encoder.layers
     with torch.no_grad():
-        inputs = [net.encoder.tokens(patches, place)]
+        inputs = [net.encoder.tokens(patches, position)]
         for block in earlier:
             inputs.append(attended(block, inputs[-1], inputs[-1].shape[1])[0])
     row, pull, rows = {}, {}, rows_read(net.encoder, inputs[0])  # pull: the targets' gradients by the block's output
@@ -239,7 +239,7 @@ def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], 
 
 
 def gradcam_by_place(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Grad-CAM of every endpoint's target, of a network of `BASELINES` that has a last convolutional map, as means over places.
 
@@ -253,13 +253,13 @@ def gradcam_by_place(
     """
     layer = _layer(net)
     with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:
-        summary = features(net, patches, place)
+        summary = features(net, patches, position)
         signs = target_signs(net, summary, signs)
         box = net.encoder.box
         cams = {name: _cam(signs[name] * value, held[0], box.size) for name, value in evidences(net, summary).items()}
     by_place = {name: F.avg_pool3d(cam, box.grid.patch).flatten(start_dim=1) for name, cam in cams.items()}
     # The last is for what lies outside the box.
-    return {name: F.pad(value, (0, 1)).gather(1, box.slot(place)) for name, value in by_place.items()}
+    return {name: F.pad(value, (0, 1)).gather(1, box.slot(position)) for name, value in by_place.items()}
 
 
 @torch.no_grad()

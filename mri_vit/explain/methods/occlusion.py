@@ -26,7 +26,7 @@ PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 @torch.no_grad()
 def occlusion(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """How far each endpoint's target falls without the block of grid positions around a position.
 
@@ -38,12 +38,12 @@ def occlusion(
     `signs` are by endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥
     0, in units of the target.
     """
-    signs = predicted(net, patches, place, signs)
-    value = {name: patches.new_zeros(place.shape) for name in signs}
-    for i in range(len(place)):
-        x = net.encoder.tokens(patches[i : i + 1], place[i : i + 1])  # [1 n d]
+    signs = predicted(net, patches, position, signs)
+    value = {name: patches.new_zeros(position.shape) for name in signs}
+    for i in range(len(position)):
+        x = net.encoder.tokens(patches[i : i + 1], position[i : i + 1])  # [1 n d]
         full = evidences(net, encoded(net.encoder, x))
-        out = blocks(place[i], net.grid.side)
+        out = blocks(position[i], net.grid.side)
         sizes = out.sum(dim=1)
         for size in sizes.unique().tolist():  # blocks of one size leave equally many tokens, which make a batch
             for rows in out[sizes == size].split(max(1, PASS_TOKENS // x.shape[1])):
@@ -57,7 +57,7 @@ def occlusion(
 
 @torch.no_grad()
 def occlusion_by_air(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """As `occlusion`, of a network of volumes: how far each endpoint's target falls when air takes the place of a block.
 
@@ -69,20 +69,20 @@ def occlusion_by_air(
     Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2.
     Parameters are those of `occlusion`, the network in evaluation mode; 0 where a place lies outside the box that it reads.
     """
-    signs = predicted(net, patches, place, signs)
-    full = evidences(net, features(net, patches, place))
-    value = {name: patches.new_zeros(place.shape) for name in full}
-    for i in range(len(place)):
-        out = blocks(place[i], net.grid.side)
-        for name, without in in_air(net, patches[i], place[i], ~out).items():
+    signs = predicted(net, patches, position, signs)
+    full = evidences(net, features(net, patches, position))
+    value = {name: patches.new_zeros(position.shape) for name in full}
+    for i in range(len(position)):
+        out = blocks(position[i], net.grid.side)
+        for name, without in in_air(net, patches[i], position[i], ~out).items():
             fall = signs[name][i] * (full[name][i] - without)
             value[name][i] = fall.clamp_min(0) @ out.to(fall.dtype)
     return value
 
 
-def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
+def blocks(position: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     """Which places each block holds; blocks without a given place are not there."""
-    i, j, k = place // side**2, place // side % side, place % side
+    i, j, k = position // side**2, position // side % side, position % side
     wide = -(-side // EDGE)
     block = (i // EDGE * wide + j // EDGE) * wide + k // EDGE
     return block.unique()[:, None] == block
@@ -90,7 +90,7 @@ def blocks(place: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
 
 @torch.no_grad()
 def scores_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
 ) -> dict[str, dict[str, Float[Tensor, "b"]]]:
     """Each scan's exact Shapley value of each endpoint's evidence.
 
@@ -106,7 +106,7 @@ def scores_by_scan(
     for present in (frozenset(some) for size in range(len(net.channels) + 1) for some in combinations(net.channels, size)):
         keep = patches.new_tensor([scan in present for scan in net.channels])
         left = rearrange(scans * keep[:, None], "b p c voxels -> b p (c voxels)")
-        worth[present] = evidences(net, features(net, left, place))
+        worth[present] = evidences(net, features(net, left, position))
     nothing, everything = frozenset(), frozenset(net.channels)
     return {
         name: {"evidence": worth[everything][name], "empty": worth[nothing][name]}

@@ -133,9 +133,9 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
     """What the network reads of a patient; a network on all positions reads air as well, on which no map is judged."""
-    patches, place = all_tokens(prepared, study.model)
-    brain = np.flatnonzero(np.isin(place[0].numpy(), prepared.place))
-    return NetworkInput((patches.to(device), place.to(device)), brain, place[0].numpy()[brain])
+    patches, position = all_tokens(prepared, study.model)
+    brain = np.flatnonzero(np.isin(position[0].numpy(), prepared.position))
+    return NetworkInput((patches.to(device), position.to(device)), brain, position[0].numpy()[brain])
 
 
 def on_brain(value: dict[Key, Float[Tensor, "1 p"]], read: NetworkInput) -> dict[Key, Float[np.ndarray, "f"]]:
@@ -146,7 +146,7 @@ def on_brain(value: dict[Key, Float[Tensor, "1 p"]], read: NetworkInput) -> dict
 def relevances(
     net: Network,
     patches: Float[Tensor, "b p k"],
-    place: Int[Tensor, "b p"],
+    position: Int[Tensor, "b p"],
     methods: Sequence[str],
     signs: TargetSigns | None = None,
 ) -> dict[Key, Float[Tensor, "b p"]]:
@@ -161,11 +161,11 @@ def relevances(
     maps = {}
     for method in methods:
         if method == "rollout":
-            maps[method, ""] = rollout(net.encoder, patches, place)[:, 1:]  # CLS's own share belongs to no place
+            maps[method, ""] = rollout(net.encoder, patches, position)[:, 1:]  # CLS's own share belongs to no place
         elif method == "cls_attention":
-            maps[method, ""] = cls_attention(net.encoder, patches, place)[:, 1:]
+            maps[method, ""] = cls_attention(net.encoder, patches, position)[:, 1:]
         else:
-            maps |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, place, signs).items()}
+            maps |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, position, signs).items()}
     return maps
 
 

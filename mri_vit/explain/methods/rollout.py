@@ -27,7 +27,7 @@ HEADS: dict[str, Fuse] = {"mean": torch.mean, "max": torch.amax, "min": torch.am
 def rollout(
     encoder: Encoder,
     patches: Float[Tensor, "b p k"],
-    place: Int[Tensor, "b p"],
+    position: Int[Tensor, "b p"],
     heads: Literal["mean", "max", "min"] = "mean",
     discard: float = 0.0,
     start: int = 0,
@@ -76,7 +76,7 @@ def rollout(
     if not 0 <= discard < 1:
         raise ValueError(f"discard {discard} is no share from 0 to below 1")
     _check_layer(encoder, start)
-    x = _entering(encoder, patches, place, start)
+    x = _entering(encoder, patches, position, start)
     *followed, last = encoder.layers[start:]
     if encoder.pool != "cls":  # the heads read every token, so the last block is followed like the others
         followed.append(last)
@@ -125,20 +125,22 @@ def without_weakest(fused: Float[Tensor, "b n n"], discard: float) -> Float[Tens
 
 
 @torch.no_grad()
-def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b n"]:
+def cls_attention(encoder: Encoder, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b n"]:
     """What the last block's CLS token attended to, averaged over heads (Caron et al. 2021, arXiv:2104.14294); sums to 1.
 
     Column 0 is what CLS gave to itself. Raises ValueError for an encoder without a block.
     """
     _check_layer(encoder, 0)
     *earlier, last = encoder.layers
-    x = _entering(encoder, patches, place, len(earlier))
+    x = _entering(encoder, patches, position, len(earlier))
     return last.attention.cls_weights(last.norm1(x))
 
 
-def _entering(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], layer: int) -> Float[Tensor, "b n d"]:
+def _entering(
+    encoder: Encoder, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], layer: int
+) -> Float[Tensor, "b n d"]:
     """The tokens as they enter a block."""
-    x = encoder.tokens(patches, place)
+    x = encoder.tokens(patches, position)
     for block in encoder.layers[:layer]:
         x = block(x)
     return x

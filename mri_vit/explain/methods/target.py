@@ -53,23 +53,23 @@ def rows_read(encoder: Encoder, x: Float[Tensor, "b n d"]) -> int:
     return 1 if encoder.pool == "cls" else x.shape[1]
 
 
-def features(net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
+def features(net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b d"]:
     """What the heads of any network read of patients."""
     if isinstance(net.encoder, Encoder):
-        return cls(net.encoder, net.encoder.tokens(patches, place))
-    return net.encoder(patches, place)
+        return cls(net.encoder, net.encoder.tokens(patches, position))
+    return net.encoder(patches, position)
 
 
 @torch.no_grad()
 def in_air(
-    net: Network, patches: Float[Tensor, "p k"], place: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
+    net: Network, patches: Float[Tensor, "p k"], position: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
 ) -> dict[str, Float[Tensor, "o"]]:
     """Each endpoint's evidence by a network of volumes, which is given only some grid positions of a patient in each of o rows.
 
     The voxels of the others are 0, as outside the brain.
     """
     passes = [
-        evidences(net, features(net, patches.masked_fill(~rows[..., None], 0), place.expand(len(rows), -1)))
+        evidences(net, features(net, patches.masked_fill(~rows[..., None], 0), position.expand(len(rows), -1)))
         for rows in given.split(max(1, PASS_NUMBERS // patches.numel()))
     ]
     return {name: torch.cat([values[name] for values in passes]) for name in passes[0]}
@@ -91,7 +91,7 @@ def target_signs(net: Network, cls: Float[Tensor, "b d"], signs: TargetSigns | N
 
 @torch.no_grad()
 def predicted(
-    net: Network, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> TargetSigns:
     """`target_signs` of whole patients: of the classes that the network predicts for them.
 
@@ -99,7 +99,7 @@ def predicted(
     """
     if signs and all(head.endpoint.name in signs for head in net.heads):
         return {head.endpoint.name: signs[head.endpoint.name] for head in net.heads}
-    return target_signs(net, features(net, patches, place), signs)
+    return target_signs(net, features(net, patches, position), signs)
 
 
 def _linear(net: Network, head: heads.Head) -> nn.Linear:

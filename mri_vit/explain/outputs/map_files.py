@@ -276,7 +276,7 @@ def space(
     affine: Float[np.ndarray, "4 4"],
     to_grid: Float[np.ndarray, "4 4"],
     brain: Bool[np.ndarray, "e e e"],
-    place: Integer[np.ndarray, "f"],
+    position: Integer[np.ndarray, "f"],
     grid: Grid,
 ) -> Space:
     """How the voxels of a scan are interpolated from grid positions: trilinear between their centres.
@@ -301,8 +301,8 @@ def space(
     strides = np.array([[grid.side**2], [grid.side], [1]], np.int32)  # place = (i·side + j)·side + k
     ends = (below * strides, np.minimum(below + 1, grid.side - 1) * strides)  # the neighbours on either side, per axis
     nearness = (1 - beyond, beyond)
-    row_of = np.full(grid.places, -1, np.int32)
-    row_of[place] = np.arange(len(place), dtype=np.int32)
+    row_of = np.full(grid.positions, -1, np.int32)
+    row_of[position] = np.arange(len(position), dtype=np.int32)
     column, share = (np.empty((at.shape[1], 8), kind) for kind in (np.int32, np.float32))
     for corner, (x, y, z) in enumerate(product((0, 1), repeat=3)):
         row = row_of[ends[x][0] + ends[y][1] + ends[z][2]]
@@ -310,7 +310,7 @@ def space(
         share[:, corner] = nearness[x][0] * nearness[y][1] * nearness[z][2] * (row >= 0)
     share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-6)  # 1e-6: a voxel all of whose places lack a value stays 0
     rows = np.arange(0, column.size + 1, 8, dtype=np.int32)
-    return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(place))))
+    return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(position))))
 
 
 def on_scan(value: Float[np.ndarray, "f"], space: Space, decimals: int | None = None) -> Volume:

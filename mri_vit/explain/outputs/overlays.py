@@ -266,8 +266,8 @@ def _wrapped(note: str, width: int) -> list[str]:
 
 def _lettered(pen: ImageDraw.ImageDraw, letters: str, x: int, y: int, width: int, height: int) -> None:
     """Black around the letters keeps them readable over a bright skull."""
-    places = ((6, height / 2, "lm"), (width - 6, height / 2, "rm"), (width / 2, 5, "mt"), (width / 2, height - 5, "mb"))
-    for letter, (right, down, anchor) in zip(letters, places, strict=True):
+    positions = ((6, height / 2, "lm"), (width - 6, height / 2, "rm"), (width / 2, 5, "mt"), (width / 2, height - 5, "mb"))
+    for letter, (right, down, anchor) in zip(letters, positions, strict=True):
         pen.text((x + right, y + down), letter, WHITE, _font(13), anchor=anchor, stroke_width=2, stroke_fill=BLACK)
 
 

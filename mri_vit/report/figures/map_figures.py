@@ -140,11 +140,11 @@ def randomisation_cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
 
 def method_agreement(methods: Sequence[str], pairs: Sequence[Agreement]) -> Figure:
     """Mean rank correlation of each pair of methods' maps of the same patient."""
-    place = {name: index for index, name in enumerate(methods)}
+    position = {name: index for index, name in enumerate(methods)}
     table = np.full((len(methods), len(methods)), np.nan)
     for pair in pairs:
-        if {pair.method, pair.other} <= set(place):
-            row, column = place[pair.method], place[pair.other]
+        if {pair.method, pair.other} <= set(position):
+            row, column = position[pair.method], position[pair.other]
             table[row, column] = table[column, row] = pair.value
     with mpl.rc_context(RC):
         figure = Figure(figsize=(WIDTH, 1.3 + 0.42 * len(methods)), layout="constrained")

@@ -166,7 +166,7 @@ def _transformer(shape: Model, grid: Grid, channels: Sequence[str]) -> list[str]
             f", and in parallel by a linear map of the log energy, over the patch, of {shape.texture} learned filters of 3³ "
             "voxels without a mean [@laws]; both read each sequence twice, as it is and normalised within the patch"
         )
-    read = "the grid positions that hold brain" if shape.tokens == "foreground" else f"all {grid.places} grid positions"
+    read = "the grid positions that hold brain" if shape.tokens == "foreground" else f"all {grid.positions} grid positions"
     blocks = f"{depth} pre-norm blocks of width {dim} with {heads} attention heads and {mlp} hidden units with GELU"
     if not depth:
         blocks = f"its patch embedding and positions alone, of width {dim}, without a block"

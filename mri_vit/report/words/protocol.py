@@ -102,7 +102,7 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
         f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
         f"% at each end were clipped to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
-        f"The cube was cut into patches of {grid.patch}³ voxels ({grid.places} grid positions); patches with any brain voxel "
+        f"The cube was cut into patches of {grid.patch}³ voxels ({grid.positions} grid positions); patches with any brain voxel "
         "were kept, with everything outside the brain set to zero.",
     ]
 
@@ -169,7 +169,7 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         f"with gradients clipped at norm {train.grad_clip_norm:g}.",
         "The loss is the sum of the endpoints' losses, each over the patients whose label is known.",
         *mask_supervision(train),
-        *_inputs(train, settings.grid.places),
+        *_inputs(train, settings.grid.positions),
         *_regularisation(train, settings.model.drop_path, "binary" in run_facts.kinds(metrics)),
         f"Training lasted at most {train.epochs} epochs. After {every} the loss on the tuning patients was "
         "taken as a share of its value before training, limited to 1, and averaged over endpoints; training stopped after "
@@ -197,12 +197,12 @@ def mask_supervision(train: Train) -> list[str]:
     ]
 
 
-def _inputs(train: Train, places: int) -> list[str]:
+def _inputs(train: Train, positions: int) -> list[str]:
     sentences = []
     if train.token_budget:
         kept = ", those that hold tumour first" if train.tumour_tokens_first else ""
         sentences.append(
-            f"At each step up to {min(train.token_budget, places)} tokens of each patient were drawn at random{kept}."
+            f"At each step up to {min(train.token_budget, positions)} tokens of each patient were drawn at random{kept}."
         )
     sentences += optional_settings(train)
     if train.flip_lr:

@@ -92,11 +92,11 @@ def lacking(of: Study, patients: list[Patient], split: Split, home: Path, channe
         net = network.load(files.fold_folder(home, 0, fold) / files.WEIGHTS).eval()
         (head,) = net.heads
         for patient in (p for p in patients if p.id in set(ids)):
-            patches, place = all_tokens(tokens.load(token_file(of.prepared, patient)), of.model)
+            patches, position = all_tokens(tokens.load(token_file(of.prepared, patient)), of.model)
             voxels = patches.shape[2] // len(CHANNELS)
             start = CHANNELS.index(channel) * voxels
             patches[:, :, start : start + voxels] = 0
-            found[patient.subject] = float(heads.score(head, net(patches, place)[head.endpoint.name]))
+            found[patient.subject] = float(heads.score(head, net(patches, position)[head.endpoint.name]))
     return pd.Series(found)
 
 

@@ -391,7 +391,7 @@ def training_flops(study: Study, encode: Encode, visits: int) -> float:
     Assumption: a backward pass has twice the operations of a forward pass, see `PASSES`; with no budget a token for every place.
     Source: Dosovitskiy et al. 2021, Figure 5, plots accuracy over the operations of pretraining; operations as of `model.cost`.
     """
-    tokens = min(study.train.token_budget or study.grid.places, study.grid.places)
+    tokens = min(study.train.token_budget or study.grid.positions, study.grid.positions)
     net = Network(study.model, study.grid, [], study.channels, encode)
     patches = torch.empty(1, tokens, len(study.channels) * study.grid.patch**3, device="meta")
     return float(PASSES * flops(net, patches, torch.zeros(1, tokens, dtype=torch.long, device="meta")) * visits)

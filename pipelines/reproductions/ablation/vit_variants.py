@@ -32,9 +32,9 @@ Add = Callable[[Tensor], Tensor]  # from a block's queries [b h n e] to what is 
 Step = Callable[[Block, Tensor, Add], Tensor]  # a block's output for tokens [b n d]
 
 
-def coordinates(place: Int[Tensor, "b p"], side: int) -> Int[Tensor, "b p 3"]:
+def coordinates(position: Int[Tensor, "b p"], side: int) -> Int[Tensor, "b p 3"]:
     """Where on a grid of side³ places tokens lie along x, y and z; for one at no place (-1) some place of the grid."""
-    return place[..., None] // torch.tensor([side * side, side, 1], device=place.device) % side
+    return position[..., None] // torch.tensor([side * side, side, 1], device=position.device) % side
 
 
 def line_waves(number: Int[Tensor, " o"] | Float[Tensor, " o"], dim: int, base: float) -> Float[Tensor, "o d"]:
@@ -46,8 +46,8 @@ def line_waves(number: Int[Tensor, " o"] | Float[Tensor, " o"], dim: int, base: 
 class Nowhere(nn.Module):
     """No position: patches are a bag ("considering the inputs as a bag of patches", appendix D.4)."""
 
-    def forward(self, place: Int[Tensor, "b p"]) -> Float[Tensor, ""]:
-        return torch.zeros((), device=place.device)
+    def forward(self, position: Int[Tensor, "b p"]) -> Float[Tensor, ""]:
+        return torch.zeros((), device=position.device)
 
 
 class PerPlace(nn.Module):
@@ -57,8 +57,8 @@ class PerPlace(nn.Module):
         super().__init__()
         self.table = start  # [1 places d]: of three axes, so that it is not decayed (train/optimiser.py)
 
-    def forward(self, place: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
-        return F.embedding(place.clamp(min=0), self.table[0])  # no token is at -1, and nobody attends to it
+    def forward(self, position: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
+        return F.embedding(position.clamp(min=0), self.table[0])  # no token is at -1, and nobody attends to it
 
 
 class PerCoordinate(nn.Module):
@@ -74,15 +74,15 @@ class PerCoordinate(nn.Module):
         middle = torch.arange(side) - (side - 1) / 2
         self.tables = nn.ParameterList([line_waves(middle, width, POSITION_BASE)[None] for width in widths])
 
-    def forward(self, place: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
-        along = coordinates(place, self.side).unbind(dim=-1)
+    def forward(self, position: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
+        along = coordinates(position, self.side).unbind(dim=-1)
         return torch.cat([F.embedding(at, table[0]) for at, table in zip(along, self.tables, strict=True)], dim=-1)
 
 
 class Everywhere(nn.Module):
     """Full attention: nothing is added to any score."""
 
-    def forward(self, q: Float[Tensor, "b h n e"], place: Int[Tensor, "b p"]) -> Float[Tensor, "1 1 1 1"]:
+    def forward(self, q: Float[Tensor, "b h n e"], position: Int[Tensor, "b p"]) -> Float[Tensor, "1 1 1 1"]:
         return q.new_zeros(1, 1, 1, 1)
 
 
@@ -99,8 +99,8 @@ class Relative(nn.Module):
         start = line_waves(torch.arange(1 - side, side), width, POSITION_BASE)
         self.offsets = nn.Parameter(repeat(start, "o e -> a o e", a=AXES).clone())
 
-    def forward(self, q: Float[Tensor, "b h n e"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b h n n"]:
-        at = coordinates(place, self.side)
+    def forward(self, q: Float[Tensor, "b h n e"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b h n n"]:
+        at = coordinates(position, self.side)
         against = torch.einsum("bhpe,aoe->bhpao", q[:, :, 1:] * q.shape[-1] ** -0.5, self.offsets)
         # of each query and axis the scores of the keys' coordinates, so that only side of the numbers are gathered, not p
         offset = at[..., None] - torch.arange(self.side, device=at.device) + self.side - 1
@@ -122,8 +122,8 @@ class Window(nn.Module):
         super().__init__()
         self.side, self.reach = side, reach
 
-    def forward(self, q: Float[Tensor, "b h n e"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b 1 n n"]:
-        at = coordinates(place, self.side)
+    def forward(self, q: Float[Tensor, "b h n e"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b 1 n n"]:
+        at = coordinates(position, self.side)
         near = (at[:, :, None] - at[:, None]).abs() <= self.reach
         return dropping(near.all(dim=-1), q)
 
@@ -139,8 +139,8 @@ class Along(nn.Module):
         self.side = side
         self.others = [other for other in range(AXES) if other != axis]
 
-    def forward(self, q: Float[Tensor, "b h n e"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b 1 n n"]:
-        at = coordinates(place, self.side)[..., self.others]
+    def forward(self, q: Float[Tensor, "b h n e"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b 1 n n"]:
+        at = coordinates(position, self.side)[..., self.others]
         same = at[:, :, None] == at[:, None]
         return dropping(same.all(dim=-1), q)
 
@@ -188,16 +188,16 @@ class Variant(nn.Module):
         self.position, self.scores = position, nn.ModuleList(scores)
 
     def forward(
-        self, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
+        self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], present: Bool[Tensor, "b p"] | None = None
     ) -> Float[Tensor, "b d"]:
         """The readout. Where `present` is given, what it does not mark is no token, as of `Encoder.forward`."""
-        embedded = self.embed(patches.to(self.cls.dtype)) + self.position(place)
+        embedded = self.embed(patches.to(self.cls.dtype)) + self.position(position)
         x = torch.cat([repeat(self.cls, "1 1 d -> b 1 d", b=len(patches)), embedded], dim=1)
         token = None if present is None else rearrange(F.pad(present, (1, 0), value=True), "b n -> b 1 1 n")
         for block, score in zip(self.blocks, self.scores, strict=True):
 
             def add(q: Tensor, score: nn.Module = score) -> Tensor:
-                added = score(q, place)
+                added = score(q, position)
                 return added if token is None else added + added_where(token, q)
 
             x = self.step(cast(Block, block), x, add)
@@ -230,14 +230,14 @@ def no_positions(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant
 def drawn_1d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:
     """A learned vector for each place, at the start small random numbers, as in the paper: it knows no neighbour."""
     own = parts(model, grid, channels)
-    start = torch.empty(1, grid.places, own.dim)
+    start = torch.empty(1, grid.positions, own.dim)
     return Variant(own, PerPlace(nn.Parameter(start if start.is_meta else start.normal_(std=POSITION_STD))), full(own))
 
 
 def waves_1d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:
     """A learned vector for each place, at the start waves of its number in raster order."""
     own = parts(model, grid, channels)
-    return Variant(own, PerPlace(nn.Parameter(line_waves(torch.arange(grid.places), own.dim, SENTENCES)[None])), full(own))
+    return Variant(own, PerPlace(nn.Parameter(line_waves(torch.arange(grid.positions), own.dim, SENTENCES)[None])), full(own))
 
 
 def per_axis_3d(model: Model, grid: Grid, channels: tuple[str, ...]) -> Variant:

@@ -203,8 +203,8 @@ def _cells(points: pd.DataFrame, tests: pd.DataFrame) -> dict[tuple[str, int], C
     """By model and size what a cell of the table says."""
     cells = {(row["model"], row["labelled"]): Cell(row["auc"], row["low"], row["high"]) for row in points.to_dict("records")}
     for row in tests.to_dict("records"):
-        place = (row["model"], row["labelled"])
-        cells[place] = replace(cells[place], test=Versus(row["difference"], row["p_adjusted"]))
+        position = (row["model"], row["labelled"])
+        cells[position] = replace(cells[position], test=Versus(row["difference"], row["p_adjusted"]))
     return cells
 
 

@@ -78,19 +78,19 @@ def forest(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -
 def vit(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
     """The package's encoder on 27 tokens of 8 numbers, made of the features and noise; four heads, full batches."""
     torch.manual_seed(seed)
-    net = Encoder(patch_size=8, places=27, dim=24, depth=1, heads=2, mlp=48)
+    net = Encoder(patch_size=8, positions=27, dim=24, depth=1, heads=2, mlp=48)
     head = torch.nn.Linear(24, labels.shape[1])
-    place = torch.arange(27)
+    position = torch.arange(27)
     inputs = [torch.from_numpy(np.ascontiguousarray(x.reshape(len(x), 27, 8), dtype=np.float32)) for x in (train, test)]
     target = torch.from_numpy(labels.astype(np.float32))
     optimiser = torch.optim.AdamW([*net.parameters(), *head.parameters()], lr=RATE)
     for _ in range(STEPS):
         optimiser.zero_grad()
-        loss = F.binary_cross_entropy_with_logits(head(net(inputs[0], place.expand(len(train), -1))), target)
+        loss = F.binary_cross_entropy_with_logits(head(net(inputs[0], position.expand(len(train), -1))), target)
         loss.backward()
         optimiser.step()
     with torch.no_grad():
-        return torch.sigmoid(head(net(inputs[1], place.expand(len(test), -1)))).double().numpy()
+        return torch.sigmoid(head(net(inputs[1], position.expand(len(test), -1)))).double().numpy()
 
 
 LEARNERS: dict[str, Fit] = {"logistic": logistic, "forest": forest, "vit": vit}

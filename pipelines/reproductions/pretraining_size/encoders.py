@@ -198,12 +198,12 @@ def probed(start: Start, weights: Path | None, targets: Sequence[Patient], split
     """
     study, rows = start.study, []
     truth = np.array([p.labels[study.endpoints[0].name] for p in targets])
-    place = {p.id: i for i, p in enumerate(targets)}
+    position = {p.id: i for i, p in enumerate(targets)}
     kept = features(start, weights, targets, 0)
     for run in range(study.train.seeds):
         x = kept if weights or run == 0 else features(start, weights, targets, run)
         for number, ids in enumerate(split):
-            tested: Bool[np.ndarray, " n"] = np.isin(np.arange(len(targets)), [place[i] for i in ids])
+            tested: Bool[np.ndarray, " n"] = np.isin(np.arange(len(targets)), [position[i] for i in ids])
             draw = np.random.default_rng([study.seed, number, run])
             few = np.concatenate([one[:SHOTS] for one in balanced_order(np.flatnonzero(~tested), truth, draw)])
             score = linear_probe(x[few], truth[few] == 1, x[tested], study.seed)

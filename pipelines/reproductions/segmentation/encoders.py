@@ -114,9 +114,9 @@ def made(one: EncoderRun, learners: tuple[Sequence[Patient], Sequence[Patient]],
 
 
 @torch.no_grad()
-def of_cls(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor, "b p"]) -> Float[Tensor, "b h p"]:
+def of_cls(encoder: Encoder, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b h p"]:
     """The CLS token's attention to places in the last block, by head; what is left to 1 went to CLS itself."""
-    x = encoder.tokens(patches, place)
+    x = encoder.tokens(patches, position)
     *earlier, last = encoder.layers
     for block in earlier:
         x = block(x)
@@ -126,9 +126,9 @@ def of_cls(encoder: Encoder, patches: Float[Tensor, "b p k"], place: Int[Tensor,
 
 def of_brain(encoder: Encoder, prepared: Tokens, study: Study) -> Float[np.ndarray, "h p"]:
     """Attention to the places that hold brain, in the order in which they are stored."""
-    patches, place = all_tokens(prepared, study.model)
-    found = of_cls(encoder, patches, place)[0].numpy()
-    return found[:, np.searchsorted(place[0].numpy(), prepared.place)]  # a network on all places is given air too
+    patches, position = all_tokens(prepared, study.model)
+    found = of_cls(encoder, patches, position)[0].numpy()
+    return found[:, np.searchsorted(position[0].numpy(), prepared.position)]  # a network on all places is given air too
 
 
 def subject(patient: Patient, study: Study) -> Subject | None:
@@ -137,7 +137,7 @@ def subject(patient: Patient, study: Study) -> Subject | None:
         return None
     prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     share = tumour_shares(read_mask(patient.tumour_mask), reference_to_grid(study.prepared / patient.id), prepared)
-    tumour = share[prepared.place] > HELD
+    tumour = share[prepared.position] > HELD
     return Subject(patient.id, tumour, brightness(prepared)) if tumour.any() else None
 
 

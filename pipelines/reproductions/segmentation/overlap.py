@@ -106,10 +106,10 @@ def largest(values: Float[np.ndarray, " p"], count: int, generator: np.random.Ge
     return of(order(values, generator)[:count], len(values))
 
 
-def of(places: Int[np.ndarray, " k"], among: int) -> Bool[np.ndarray, " p"]:
+def of(positions: Int[np.ndarray, " k"], among: int) -> Bool[np.ndarray, " p"]:
     """A set of places, given by its indices, as flags."""
     flags = np.zeros(among, bool)
-    flags[places] = True
+    flags[positions] = True
     return flags
 
 
@@ -119,13 +119,13 @@ def jaccard(one: Bool[np.ndarray, " p"], other: Bool[np.ndarray, " p"]) -> float
     return int((one & other).sum()) / either if either else math.nan
 
 
-def by_chance(places: int, tumour: int, kept: int) -> float:
+def by_chance(positions: int, tumour: int, kept: int) -> float:
     """The expected Jaccard index of a random set of so many `kept` of the brain's `places`, of which so many are `tumour`.
 
     Formula: the sum over m of P(m) m / (kept + tumour - m), m places in both being hypergeometric.
     """
-    m = np.arange(max(0, kept + tumour - places), min(kept, tumour) + 1)
-    return float((hypergeom.pmf(m, places, tumour, kept) * m / (kept + tumour - m)).sum())
+    m = np.arange(max(0, kept + tumour - positions), min(kept, tumour) + 1)
+    return float((hypergeom.pmf(m, positions, tumour, kept) * m / (kept + tumour - m)).sum())
 
 
 def judged(
@@ -135,15 +135,15 @@ def judged(
     rows = []
     for subject, heads in zip(subjects, attention, strict=True):
         generator = np.random.default_rng([seed, start])
-        places, tumour = len(subject.tumour), int(subject.tumour.sum())
+        positions, tumour = len(subject.tumour), int(subject.tumour.sum())
         for head, values in enumerate(heads):
             for rule in RULES:
                 kept = heaviest(values, MASS, generator) if rule == "mass" else largest(values, tumour, generator)
                 count = int(kept.sum())
                 least, most = sorted((count, tumour))
                 bright = [jaccard(largest(level, count, generator), subject.tumour) for level in subject.brightness.values()]
-                found = (jaccard(kept, subject.tumour), by_chance(places, tumour, count), least / most)
-                rows.append((encoder, start, subject.id, head, rule, places, tumour, count, *found, *bright))
+                found = (jaccard(kept, subject.tumour), by_chance(positions, tumour, count), least / most)
+                rows.append((encoder, start, subject.id, head, rule, positions, tumour, count, *found, *bright))
     return pd.DataFrame(rows, columns=pd.Index([*COLUMNS, *(subjects[0].brightness if subjects else ())]))
 
 

@@ -138,7 +138,7 @@ def shown(
     heads = {name: values(table, name, "mass", study.seed).heads[0] for name in names}
     column = {patient: index for index, patient in enumerate(sorted(subject.id for subject in subjects))}
     by_size = np.argsort([subject.tumour.sum() for subject in subjects], kind="stable")
-    places = {patient.id: token_file(study.prepared, patient) for patient in judged}
+    positions = {patient.id: token_file(study.prepared, patient) for patient in judged}
     pictured = []
     for at in dict.fromkeys(int(by_size[round(share * (len(by_size) - 1))]) for share in SHOWN):
         subject = subjects[at]
@@ -146,7 +146,7 @@ def shown(
         for name in names:
             attention = found[name, 0][at][heads[name][column[subject.id]]]
             kept[name] = heaviest(attention, MASS, np.random.default_rng(study.seed))
-        pictured.append(Shown(subject.id, tokens.load(places[subject.id], study.channels), subject.tumour, kept))
+        pictured.append(Shown(subject.id, tokens.load(positions[subject.id], study.channels), subject.tumour, kept))
     return pictured
 
 
@@ -342,9 +342,9 @@ def panels(patient: Shown, channel: str, names: Sequence[str]) -> list[UInt8[np.
 def on_grid(flags: Bool[np.ndarray, " p"], prepared: Tokens) -> Float[np.ndarray, "x y z"]:
     """1 at all voxels of the stored places that are flagged, 0 elsewhere."""
     side, patch = prepared.grid.side, prepared.grid.patch
-    places = np.zeros(side**3, np.float32)
-    places[prepared.place] = flags
-    return np.kron(places.reshape(side, side, side), np.ones((patch,) * 3, np.float32))
+    positions = np.zeros(side**3, np.float32)
+    positions[prepared.position] = flags
+    return np.kron(positions.reshape(side, side, side), np.ones((patch,) * 3, np.float32))
 
 
 def indices(lines: Sequence[Line], names: Mapping[str, str]) -> Figure:

@@ -167,8 +167,8 @@ class Subject:
     @property
     def from_middle_mm(self) -> Float[np.ndarray, "n 3"]:
         """The tumour's voxels, from its middle."""
-        place = np.argwhere(self.tumour) * self.spacing_mm
-        return place - place.mean(axis=0)
+        position = np.argwhere(self.tumour) * self.spacing_mm
+        return position - position.mean(axis=0)
 
 
 def subject(patient: Patient, study: Study) -> Subject:

@@ -83,7 +83,7 @@ def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, 
         (Request("resnet"), "--model resnet: the run has vit, cnn, smaller, later, stem-max"),
         (Request("stem-max"), r"--model stem-max: it has no block whose attention could be shown \(model\.depth 0\)"),
         (Request("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
-        (Request("cnn", place_mm=(0.0, 0.0, 0.0)), "--place: cnn is a resnet10"),
+        (Request("cnn", position_mm=(0.0, 0.0, 0.0)), "--position: cnn is a resnet10"),
     ],
 )
 def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, message: str):

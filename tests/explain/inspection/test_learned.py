@@ -114,19 +114,19 @@ def test_a_linear_networks_input_is_its_slope(subject):
     """Filters, projection and head as one weight: what autograd says of a linear network at any point."""
     net = made.linear(side=4)
     study = subject.study.model_copy(update={"endpoints": tuple(head.endpoint for head in net.heads)})
-    place = torch.arange(net.grid.places)
-    frame = BrainFrame(place, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
+    position = torch.arange(net.grid.positions)
+    frame = BrainFrame(position, torch.ones((net.grid.edge,) * 3, dtype=torch.bool), 0.0)  # 0: no scan to be as rough as
     volume = torch.zeros(4, *frame.brain.shape, requires_grad=True)
-    (slope,) = torch.autograd.grad(learned.read(net, volume, place)[0, 3], volume)
+    (slope,) = torch.autograd.grad(learned.read(net, volume, position)[0, 3], volume)
     found = learned.optimised(net, lambda cls: cls[:, 3], torch.randn(5, 16), frame, study)
     assert learned.cosine(found.volume, slope.numpy()) == pytest.approx(1, abs=1e-4)
 
 
 def test_a_volume_is_read_as_the_patient_that_it_was_cut_from(subject):
     prepared = tokens.load(token_file(subject.study.prepared, subject.patients[0]))
-    patches, place = all_tokens(prepared, subject.study.model)
+    patches, position = all_tokens(prepared, subject.study.model)
     volume = torch.from_numpy(tokens.to_volume(prepared)).float()
-    torch.testing.assert_close(learned.read(subject.after, volume, place[0]), subject.after.encoder(patches, place))
+    torch.testing.assert_close(learned.read(subject.after, volume, position[0]), subject.after.encoder(patches, position))
 
 
 def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(results):

@@ -39,11 +39,11 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 def seen() -> tuple[Encoder, torch.Tensor, torch.Tensor]:
     """An encoder of three layers and two heads that attends unevenly, and one patient's batch of 30 tokens."""
     torch.manual_seed(0)
-    encoder = Encoder(4 * GRID.patch**3, GRID.places, 16, 3, 2, 32).eval()
+    encoder = Encoder(4 * GRID.patch**3, GRID.positions, 16, 3, 2, 32).eval()
     for block in encoder.layers:
         block.attention.qkv.weight.data *= 4
-    patches, place = torch.randn(1, 30, 4 * GRID.patch**3), torch.randperm(GRID.places)[None, :30]
-    return encoder, patches, place
+    patches, position = torch.randn(1, 30, 4 * GRID.patch**3), torch.randperm(GRID.positions)[None, :30]
+    return encoder, patches, position
 
 
 def uniform(encoder: Encoder) -> Encoder:
@@ -56,7 +56,7 @@ def uniform(encoder: Encoder) -> Encoder:
 
 def test_a_filter_weighs_the_voxels_that_its_cube_shows():
     torch.manual_seed(1)
-    encoder = Encoder(4 * GRID.patch**3, GRID.places, 16, 1, 2, 32)
+    encoder = Encoder(4 * GRID.patch**3, GRID.positions, 16, 1, 2, 32)
     volume = np.random.default_rng(0).normal(size=(4, 8, 8, 8)).astype(np.float32)
     corner = volume[:, 2:4, 0:2, 6:8]  # the voxels of place (1, 0, 3)
     patch = torch.from_numpy(tokens.patchify(volume, GRID.patch)[1 * 16 + 0 * 4 + 3])
@@ -66,14 +66,14 @@ def test_a_filter_weighs_the_voxels_that_its_cube_shows():
 
 
 def test_of_a_two_layer_embedding_the_first_layers_filters_are_told():
-    encoder = Encoder(4 * GRID.patch**3, GRID.places, 16, 1, 2, 32, stem=24)
+    encoder = Encoder(4 * GRID.patch**3, GRID.positions, 16, 1, 2, 32, stem=24)
     assert inspection.filters(encoder, GRID).shape == (24, len(CHANNELS), 2, 2, 2)
 
 
 def test_of_a_convolutional_stem_the_response_to_each_voxel_alone_is_told():
     torch.manual_seed(0)
     grid = Grid(edge=16, spacing_mm=10.0, patch=4)
-    encoder = Encoder(4 * grid.patch**3, grid.places, 16, 1, 2, 32, conv_stem=4)
+    encoder = Encoder(4 * grid.patch**3, grid.positions, 16, 1, 2, 32, conv_stem=4)
     found = inspection.filters(encoder, grid)
     patch = torch.zeros(1, 1, 4, 4, 4, 4)  # t1ce's voxel (3, 0, 2) alone
     empty = encoder.embed(patch.flatten(2)).detach().numpy()
@@ -90,7 +90,7 @@ def test_of_a_convolutional_stem_the_response_to_each_voxel_alone_is_told():
 def test_of_a_stem_with_texture_the_response_is_the_whole_stems():
     torch.manual_seed(0)
     grid = Grid(edge=16, spacing_mm=10.0, patch=4)
-    encoder = Encoder(4 * grid.patch**3, grid.places, 16, 1, 2, 32, conv_stem=4, texture=3)
+    encoder = Encoder(4 * grid.patch**3, grid.positions, 16, 1, 2, 32, conv_stem=4, texture=3)
     found = inspection.filters(encoder, grid)
     patch = torch.zeros(1, 1, 4, 4, 4, 4)
     empty = encoder.embed(patch.flatten(2)).detach().numpy()
@@ -132,16 +132,16 @@ def test_a_places_centre_is_the_mean_of_its_voxels():
     voxel = np.stack(np.meshgrid(*[np.arange(8.0)] * 3, indexing="ij"))
     affine = np.array(GRID.affine)
     world = np.einsum("ij,jxyz->ixyz", affine[:3, :3], voxel) + affine[:3, 3, None, None, None]
-    means = tokens.patchify(world, GRID.patch).reshape(GRID.places, 3, -1).mean(axis=2)
+    means = tokens.patchify(world, GRID.patch).reshape(GRID.positions, 3, -1).mean(axis=2)
     np.testing.assert_allclose(inspection.centres_mm(GRID), means)
 
 
 def test_a_point_finds_the_nearest_token_and_none_outside_the_grid():
-    place = np.array([5, 21, 63])
+    position = np.array([5, 21, 63])
     x, y, z = inspection.centres_mm(GRID)[21]
-    assert inspection.nearest_token(place, (x + 8, y - 8, z), GRID) == 1
+    assert inspection.nearest_token(position, (x + 8, y - 8, z), GRID) == 1
     with pytest.raises(UsageError, match=r"\(500, 0, 0\) mm lies outside the grid; expected mm with x -40 to 40"):
-        inspection.nearest_token(place, (500.0, 0.0, 0.0), GRID)
+        inspection.nearest_token(position, (500.0, 0.0, 0.0), GRID)
 
 
 def test_position_similarity_is_the_cosine_of_the_two_embeddings(seen):
@@ -153,10 +153,10 @@ def test_position_similarity_is_the_cosine_of_the_two_embeddings(seen):
 
 
 def test_attention_distance_is_that_of_a_double_loop(seen):
-    encoder, patches, place = seen
-    centre = inspection.centres_mm(GRID)[place[0].numpy()]
-    found = inspection.attention_distances(encoder, patches, place, GRID)
-    for layer, matrix in enumerate(encoder.attention(patches, place)):
+    encoder, patches, position = seen
+    centre = inspection.centres_mm(GRID)[position[0].numpy()]
+    found = inspection.attention_distances(encoder, patches, position, GRID)
+    for layer, matrix in enumerate(encoder.attention(patches, position)):
         for head in range(2):
             total = 0.0
             for i in range(30):
@@ -168,23 +168,23 @@ def test_attention_distance_is_that_of_a_double_loop(seen):
 def test_even_attention_over_eight_neighbours_has_the_distance_of_geometry():
     grid = Grid(edge=4, spacing_mm=10.0, patch=2)  # 2³ places: edges, diagonals of faces, and of the cube
     encoder = uniform(Encoder(4 * 8, 8, 16, 2, 2, 32).eval())
-    patches, place = torch.randn(1, 8, 32), torch.arange(8)[None]
+    patches, position = torch.randn(1, 8, 32), torch.arange(8)[None]
     expected = PLACE_MM * (3 + 3 * math.sqrt(2) + math.sqrt(3)) / 8
-    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, place, grid), expected, rtol=1e-6)
-    assert inspection.uniform_distance(place, grid) == pytest.approx(expected)
+    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, position, grid), expected, rtol=1e-6)
+    assert inspection.uniform_distance(position, grid) == pytest.approx(expected)
 
 
 def test_a_head_that_looks_at_its_own_token_looks_no_distance(seen):
-    _, patches, place = seen
-    encoder = uniform(Encoder(4 * GRID.patch**3, GRID.places, 16, 2, 1, 32).eval())
+    _, patches, position = seen
+    encoder = uniform(Encoder(4 * GRID.patch**3, GRID.positions, 16, 2, 1, 32).eval())
     for block in encoder.layers:  # query and key are the token itself; after the norm all are as long, so none is more like it
         block.attention.qkv.weight.data[:32] = 20 * torch.eye(16).repeat(2, 1)
-    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, place, GRID), 0, atol=1e-3)
+    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, position, GRID), 0, atol=1e-3)
 
 
 def test_no_more_than_a_block_of_a_heads_rows_is_ever_held(seen, monkeypatch):
-    encoder, patches, place = seen
-    whole, held = inspection.attention_distances(encoder, patches, place, GRID), []
+    encoder, patches, position = seen
+    whole, held = inspection.attention_distances(encoder, patches, position, GRID), []
 
     def spy(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
         held.append(q.shape[2])
@@ -192,25 +192,25 @@ def test_no_more_than_a_block_of_a_heads_rows_is_ever_held(seen, monkeypatch):
 
     monkeypatch.setattr(inspection, "attention_weights", spy)
     monkeypatch.setattr(inspection, "ROWS", 7)
-    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, place, GRID), whole, rtol=1e-5)
-    inspection.attention_rows(encoder, patches, place, [3])
+    np.testing.assert_allclose(inspection.attention_distances(encoder, patches, position, GRID), whole, rtol=1e-5)
+    inspection.attention_rows(encoder, patches, position, [3])
     assert max(held) == 7
 
 
 def test_a_tokens_attention_is_its_row_of_every_matrix(seen):
-    encoder, patches, place = seen
+    encoder, patches, position = seen
     queries = [0, 1, 30]  # CLS, the first token, the last
-    for query, rows in zip(queries, inspection.attention_rows(encoder, patches, place, queries), strict=True):
-        for row, matrix in zip(rows, encoder.attention(patches, place), strict=True):
+    for query, rows in zip(queries, inspection.attention_rows(encoder, patches, position, queries), strict=True):
+        for row, matrix in zip(rows, encoder.attention(patches, position), strict=True):
             np.testing.assert_allclose(row, matrix[0, :, query].detach().numpy(), atol=1e-6)
         np.testing.assert_allclose(rows.sum(axis=2), 1, atol=1e-5)
 
 
 def test_the_steps_of_all_heads_end_in_the_models_own_output(seen):
-    encoder, patches, place = seen
+    encoder, patches, position = seen
     for layer, block in enumerate(encoder.layers):
-        steps = [inspection.head_steps(encoder, patches, place, layer, head, 4) for head in range(2)]
-        x = encoder.tokens(patches, place)
+        steps = [inspection.head_steps(encoder, patches, position, layer, head, 4) for head in range(2)]
+        x = encoder.tokens(patches, position)
         for earlier in encoder.layers[:layer]:
             x = earlier(x)
         out = block.attention.out(torch.from_numpy(np.concatenate([s.output for s in steps])).float())
@@ -241,8 +241,8 @@ def subject(tiny) -> InspectedFold:
     patients = cohort.read(tiny.cohort, tiny.endpoints)
     for patient in patients:  # nobody has a brain in the topmost layer of places
         whole = tokens.load(token_file(tiny.prepared, patient))
-        low = whole.place % tiny.grid.side < tiny.grid.side - 1
-        tokens.save(replace(whole, patches=whole.patches[low], place=whole.place[low]), token_file(tiny.prepared, patient))
+        low = whole.position % tiny.grid.side < tiny.grid.side - 1
+        tokens.save(replace(whole, patches=whole.patches[low], position=whole.position[low]), token_file(tiny.prepared, patient))
     after = fit(patients[:16], patients[16:20], tiny, tiny.output, seed=3)
     return InspectedFold(tiny, "tiny, fold 1", untrained(patients[:16], tiny, 3), after, patients[20:])
 
@@ -250,14 +250,14 @@ def subject(tiny) -> InspectedFold:
 def trained_places(study: Study, patients: list[Patient]) -> set[int]:
     """All places at which a token of these patients, perhaps mirrored, may have sat."""
     prepared = [tokens.load(token_file(study.prepared, p)) for p in patients]
-    return {int(i) for one in prepared for version in (one, flipped(one)) for i in version.place}
+    return {int(i) for one in prepared for version in (one, flipped(one)) for i in version.position}
 
 
 def test_only_positions_that_training_reached_have_moved(subject):
     moved = inspection.moved_positions(subject.before.encoder, subject.after.encoder)
     reached = trained_places(subject.study, cohort.read(subject.study.cohort, subject.study.endpoints)[:16])
     assert set(np.flatnonzero(moved)) <= reached
-    assert 0 < moved.sum() < subject.study.grid.places
+    assert 0 < moved.sum() < subject.study.grid.positions
 
 
 def test_the_page_needs_nothing_but_itself(subject, tmp_path):
@@ -310,10 +310,10 @@ def test_the_table_of_steps_adds_up_to_the_heads_output(subject):
 
 def test_the_place_asked_for_is_the_one_shown(subject):
     prepared = tokens.load(token_file(subject.study.prepared, subject.patients[0]))
-    place = int(prepared.place[3])
-    x, y, z = inspection.centres_mm(subject.study.grid)[place]
-    numbers = measure_vit(subject, place_mm=(x + 2, y, z - 2))
-    assert (numbers.place, numbers.token) == (place, 3)
+    position = int(prepared.position[3])
+    x, y, z = inspection.centres_mm(subject.study.grid)[position]
+    numbers = measure_vit(subject, position_mm=(x + 2, y, z - 2))
+    assert (numbers.position, numbers.token) == (position, 3)
     patches, where = all_tokens(prepared, subject.study.model)
     matrix = subject.after.encoder.attention(patches, where)[1]
     np.testing.assert_allclose(numbers.stages["after"].of_place[1], matrix[0, :, 4].detach().numpy(), atol=1e-6)
@@ -336,12 +336,12 @@ def test_the_page_of_a_two_layer_embedding_says_whose_filters_it_shows(subject, 
 
 
 def test_the_patients_right_and_front_are_seen_at_the_left_and_top():
-    share = np.zeros(GRID.places)
+    share = np.zeros(GRID.positions)
     share[np.ravel_multi_index((3, 3, 1), (4, 4, 4))] = 16.0  # far right, far front
-    atlas = drawings.heads_atlas(share[None, None], np.arange(GRID.places), 1, GRID)
+    atlas = drawings.heads_atlas(share[None, None], np.arange(GRID.positions), 1, GRID)
     sheet = np.asarray(atlas.axes[0].images[0].get_array())
     assert np.argwhere(sheet == 16.0).tolist() == [[0, 0]]
-    planes = drawings.attention_planes(share, np.arange(GRID.places), 1, np.ones((8, 8, 8), np.float32), GRID)
+    planes = drawings.attention_planes(share, np.arange(GRID.positions), 1, np.ones((8, 8, 8), np.float32), GRID)
     for axes in planes.axes[:3]:
         assert axes.get_xlim()[0] > axes.get_xlim()[1]
         assert axes.get_ylim()[0] < axes.get_ylim()[1]

@@ -132,15 +132,15 @@ def test_of_a_linear_head_it_is_the_exact_class_activation_map_and_speaks_for_th
     net = Network(Model(architecture=architecture, tokens="foreground"), grid, LINEAR).eval()
     for linear in net.head.values():
         torch.nn.init.normal_(linear.weight)  # type: ignore[arg-type]
-    patches, place = torch.randn(2, 300, 4 * 4**3), torch.stack([torch.randperm(grid.places)[:300] for _ in range(2)])
+    patches, position = torch.randn(2, 300, 4 * 4**3), torch.stack([torch.randperm(grid.positions)[:300] for _ in range(2)])
     held = []
     layer = net.encoder.net.get_submodule(BASELINES[architecture].layer)
     handle = layer.register_forward_hook(lambda _, __, features: held.append(features))
     with torch.no_grad():
-        outputs = net(patches, place)
+        outputs = net(patches, position)
     handle.remove()
-    found = gradcam_by_place(net, patches, place)
-    slot = net.encoder.box.slot(place)
+    found = gradcam_by_place(net, patches, position)
+    slot = net.encoder.box.slot(position)
     inside = slot < math.prod(net.encoder.box.sides)
     for head in LINEAR:
         name = head.endpoint.name

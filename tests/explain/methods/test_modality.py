@@ -20,10 +20,10 @@ from mri_vit.settings.schema import CHANNELS
 VOXELS = 8  # of a patch in one scan
 
 
-def evidence(net: Network, name: str, patches: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+def evidence(net: Network, name: str, patches: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
     (head,) = [head for head in net.heads if head.endpoint.name == name]
     with torch.no_grad():
-        return heads.evidence(head, net(patches, place)[name])
+        return heads.evidence(head, net(patches, position)[name])
 
 
 def only(patches: torch.Tensor, scans: Iterable[str]) -> torch.Tensor:
@@ -45,17 +45,17 @@ def reading_only(scan: str) -> Network:
 @pytest.mark.parametrize("name", ["mgmt", "os", "pfs"])
 def test_a_scans_value_is_its_mean_gain_over_all_orders_of_adding_scans(name: str):
     net = made().double()
-    patches, place = inputs(net, n=9, dtype=torch.float64)
+    patches, position = inputs(net, n=9, dtype=torch.float64)
 
     @cache
     def worth(scans: frozenset[str]) -> torch.Tensor:
-        return evidence(net, name, only(patches, scans), place)
+        return evidence(net, name, only(patches, scans), position)
 
     gain = {scan: torch.zeros(2, dtype=torch.float64) for scan in CHANNELS}
     for order in permutations(CHANNELS):
-        for position, scan in enumerate(order):
-            gain[scan] += (worth(frozenset(order[: position + 1])) - worth(frozenset(order[:position]))) / 24
-    found = scores_by_scan(net, patches, place)[name]
+        for rank, scan in enumerate(order):
+            gain[scan] += (worth(frozenset(order[: rank + 1])) - worth(frozenset(order[:rank]))) / 24
+    found = scores_by_scan(net, patches, position)[name]
     for scan in CHANNELS:
         torch.testing.assert_close(found[scan], gain[scan], atol=1e-10, rtol=0)
 
@@ -64,38 +64,38 @@ def test_the_values_are_those_of_captums_enumeration():
     from captum.attr import ShapleyValues
 
     net = made().double()
-    patches, place = inputs(net, batch=1, n=5, dtype=torch.float64)
+    patches, position = inputs(net, batch=1, n=5, dtype=torch.float64)
     scan_of = torch.arange(4).repeat_interleave(VOXELS).repeat(1, 5, 1)
-    theirs = ShapleyValues(lambda x: evidence(net, "os", x, place)).attribute(patches, feature_mask=scan_of)
-    found = scores_by_scan(net, patches, place)["os"]
+    theirs = ShapleyValues(lambda x: evidence(net, "os", x, position)).attribute(patches, feature_mask=scan_of)
+    found = scores_by_scan(net, patches, position)["os"]
     for index, scan in enumerate(CHANNELS):
         assert found[scan].item() == pytest.approx(theirs[0, 0, index * VOXELS].item(), rel=1e-6)  # captum sums in float32
 
 
 def test_the_scans_values_add_up_to_the_evidence_above_that_of_an_empty_brain():
     net = made().double()
-    patches, place = inputs(net, batch=3, n=9, dtype=torch.float64)
-    for name, found in scores_by_scan(net, patches, place).items():
-        torch.testing.assert_close(found["evidence"], evidence(net, name, patches, place))
-        torch.testing.assert_close(found["empty"], evidence(net, name, torch.zeros_like(patches), place))
+    patches, position = inputs(net, batch=3, n=9, dtype=torch.float64)
+    for name, found in scores_by_scan(net, patches, position).items():
+        torch.testing.assert_close(found["evidence"], evidence(net, name, patches, position))
+        torch.testing.assert_close(found["empty"], evidence(net, name, torch.zeros_like(patches), position))
         torch.testing.assert_close(sum(found[scan] for scan in CHANNELS), found["evidence"] - found["empty"])
 
 
 def test_in_a_linear_network_a_scans_value_is_what_it_adds():
     net = linear().double()
-    patches, place = inputs(net, n=9, dtype=torch.float64)
-    found = scores_by_scan(net, patches, place)["pfs"]
+    patches, position = inputs(net, n=9, dtype=torch.float64)
+    found = scores_by_scan(net, patches, position)["pfs"]
     for scan in CHANNELS:
-        torch.testing.assert_close(found[scan], evidence(net, "pfs", only(patches, (scan,)), place) - found["empty"])
+        torch.testing.assert_close(found[scan], evidence(net, "pfs", only(patches, (scan,)), position) - found["empty"])
 
 
 @pytest.mark.parametrize("scan", CHANNELS)
 def test_a_network_that_reads_one_scan_gives_it_everything(scan: str):
     net = reading_only(scan)
-    patches, place = inputs(net, n=9)
-    scores = scores_by_scan(net, patches, place)
+    patches, position = inputs(net, n=9)
+    scores = scores_by_scan(net, patches, position)
     maps = {("a method", "mgmt"): torch.rand(2, 9), ("one for all", ""): torch.rand(2, 9)}
-    shares = maps_by_scan(maps, integrated_gradients_by_scan(net, patches, place), CHANNELS)
+    shares = maps_by_scan(maps, integrated_gradients_by_scan(net, patches, position), CHANNELS)
     for other in CHANNELS:
         for found in scores.values():
             whole = found["evidence"] - found["empty"]

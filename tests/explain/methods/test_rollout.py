@@ -132,18 +132,18 @@ def test_without_mixing_a_pooled_map_is_where_the_heads_read():
 
 @pytest.mark.parametrize(("heads", "discard", "start"), OPTIONS)
 def test_each_item_of_a_batch_has_its_own_map(heads: str, discard: float, start: int):
-    encoder, (patches, place) = peaked(), patients(3, 9)
+    encoder, (patches, position) = peaked(), patients(3, 9)
     options = {"heads": heads, "discard": discard, "start": start}
-    alone = torch.cat([rollout(encoder, patches[i : i + 1], place[i : i + 1], **options) for i in range(3)])
-    torch.testing.assert_close(rollout(encoder, patches, place, **options), alone, atol=1e-9, rtol=0)
+    alone = torch.cat([rollout(encoder, patches[i : i + 1], position[i : i + 1], **options) for i in range(3)])
+    torch.testing.assert_close(rollout(encoder, patches, position, **options), alone, atol=1e-9, rtol=0)
     assert (alone[0] - alone[1]).abs().max() > 1e-3  # three different patients
 
 
 @pytest.mark.parametrize(("heads", "discard", "start"), OPTIONS)
 def test_the_order_in_which_places_are_given_does_not_matter(heads: str, discard: float, start: int):
-    encoder, (patches, place), order = peaked(), patients(2, 15), torch.randperm(15)
+    encoder, (patches, position), order = peaked(), patients(2, 15), torch.randperm(15)
     options = {"heads": heads, "discard": discard, "start": start}
-    row, turned = (rollout(encoder, patches[:, o], place[:, o], **options) for o in (torch.arange(15), order))
+    row, turned = (rollout(encoder, patches[:, o], position[:, o], **options) for o in (torch.arange(15), order))
     torch.testing.assert_close(turned[:, 0], row[:, 0], atol=1e-9, rtol=0)
     torch.testing.assert_close(turned[:, 1:], row[:, 1:][:, order], atol=1e-9, rtol=0)
 
@@ -172,20 +172,20 @@ class Largest(TorchDispatchMode):
 
 def test_no_tensor_of_all_heads_matrices_is_ever_made_and_of_the_last_block_not_even_one_matrix():
     n, heads = 400, 8  # more heads than blocks, so that the kept means (blocks × n × n) are smaller than one block's heads
-    patches, place = torch.randn(1, n - 1, 32), torch.arange(n - 1)[None]
+    patches, position = torch.randn(1, n - 1, 32), torch.arange(n - 1)[None]
     largest = {}
     for depth in (1, 3):
         with Largest() as seen:
-            rollout(Encoder(32, n, 16, depth, heads, 32).eval(), patches, place)
+            rollout(Encoder(32, n, 16, depth, heads, 32).eval(), patches, position)
         largest[depth] = seen.numbers
     assert largest[3] <= heads * encoder_file.ROWS * n + n < heads * n * n / 3
     assert largest[1] <= n * 3 * 32  # the one block is the last: nothing larger than the tokens' projections
 
 
 def test_rollout_stays_precise_under_autocast():
-    encoder, (patches, place) = peaked().float(), patients(2, 20)
+    encoder, (patches, position) = peaked().float(), patients(2, 20)
     with torch.autocast("cpu", torch.bfloat16):
-        row = rollout(encoder, patches.float(), place)
+        row = rollout(encoder, patches.float(), position)
     assert row.dtype == torch.float32
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2), atol=1e-6, rtol=0)
 

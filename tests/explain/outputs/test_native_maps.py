@@ -30,10 +30,10 @@ ORIENTATIONS = [
 ]
 
 
-def on_grid(value: np.ndarray, place: np.ndarray, brain: np.ndarray, grid: Grid) -> Volume:
+def on_grid(value: np.ndarray, position: np.ndarray, brain: np.ndarray, grid: Grid) -> Volume:
     """The map on the prepared grid."""
     edge = grid.edge
-    return on_scan(value, space((edge, edge, edge), np.array(grid.affine), np.eye(4), brain, place, grid))
+    return on_scan(value, space((edge, edge, edge), np.array(grid.affine), np.eye(4), brain, position, grid))
 
 
 def place_of(point_mm: np.ndarray) -> tuple[int, np.ndarray]:
@@ -43,9 +43,9 @@ def place_of(point_mm: np.ndarray) -> tuple[int, np.ndarray]:
     return int(np.ravel_multi_index(tuple(index), (GRID.side,) * 3)), corner + (index + 0.5) * PLACE_MM
 
 
-def hot(place: int) -> np.ndarray:
-    value = np.zeros(GRID.places, np.float32)
-    value[place] = 1
+def hot(position: int) -> np.ndarray:
+    value = np.zeros(GRID.positions, np.float32)
+    value[position] = 1
     return value
 
 
@@ -79,7 +79,7 @@ def test_there_are_48_ways_to_store_a_scan():
 @pytest.mark.parametrize("oblique", [0, 17])
 @pytest.mark.parametrize("codes", ORIENTATIONS, ids="".join)
 def test_a_hot_place_lands_at_its_world_position_in_every_scan_of_a_patient(codes: tuple[str, ...], oblique: int):
-    place, centre = place_of(MARK)
+    position, centre = place_of(MARK)
     spacings = {"t1": (6.0, 6.0, 9.0), "t1ce": (6.0, 7.0, 8.0), "t2": (9.0, 7.0, 6.0), "flair": (7.0, 7.0, 7.0)}
     moved = {  # every scan has its own way to the grid
         "t1": rigid((5, -7, 4), (3, -12, 8)),
@@ -90,7 +90,7 @@ def test_a_hot_place_lands_at_its_world_position_in_every_scan_of_a_patient(code
     for channel in CHANNELS:
         shape, affine = scanned(codes, spacings[channel], oblique)
         assert oblique or nib.orientations.aff2axcodes(affine) == codes
-        heat = on_scan(hot(place), space(shape, affine, moved[channel], EVERYWHERE, np.arange(GRID.places), GRID))
+        heat = on_scan(hot(position), space(shape, affine, moved[channel], EVERYWHERE, np.arange(GRID.positions), GRID))
         expected = apply_affine(np.linalg.inv(moved[channel]), centre)
         peak = apply_affine(affine, np.array(np.unravel_index(heat.array.argmax(), heat.shape)))
         assert np.linalg.norm(peak - expected) < PLACE_MM  # one patch
@@ -99,40 +99,40 @@ def test_a_hot_place_lands_at_its_world_position_in_every_scan_of_a_patient(code
 
 
 def test_a_value_lies_on_its_own_place_of_the_grid():
-    place, centre = place_of(MARK)
-    volume = on_grid(hot(place), np.arange(GRID.places), EVERYWHERE, GRID)
+    position, centre = place_of(MARK)
+    volume = on_grid(hot(position), np.arange(GRID.positions), EVERYWHERE, GRID)
     np.testing.assert_allclose(centre_mm(volume), centre, atol=0.01)
 
 
 @examples(15)
 @given(seed=st.integers(0, 1000), count=st.integers(30, 600))
 def test_a_constant_map_stays_constant_up_to_the_brains_border(seed: int, count: int):
-    place = np.sort(np.random.default_rng(seed).choice(GRID.places, count, replace=False))
-    brain = np.zeros(GRID.places, bool)
-    brain[place] = True
+    position = np.sort(np.random.default_rng(seed).choice(GRID.positions, count, replace=False))
+    brain = np.zeros(GRID.positions, bool)
+    brain[position] = True
     dense = brain.reshape((GRID.side,) * 3).repeat(4, 0).repeat(4, 1).repeat(4, 2)
-    volume = on_grid(np.full(count, 3.0, np.float32), place, dense, GRID)
+    volume = on_grid(np.full(count, 3.0, np.float32), position, dense, GRID)
     np.testing.assert_allclose(volume.array[dense], 3.0, rtol=1e-5)
     assert not volume.array[~dense].any()
 
 
 def test_between_places_a_map_is_what_itk_interpolates():
-    value = np.random.default_rng(0).exponential(size=GRID.places).astype(np.float32)
+    value = np.random.default_rng(0).exponential(size=GRID.positions).astype(np.float32)
     coarse = FRAME @ np.diag([GRID.patch] * 3 + [1.0])
     coarse[:3, 3] = FRAME[:3, 3] + GRID.spacing_mm * (GRID.patch - 1) / 2
     laid = Volume(value.reshape((GRID.side,) * 3), coarse)
     shape, affine = (20, 18, 22), rigid((10, 20, 30), (4, -19, 9)) @ np.diag([4.0, 5.0, 3.0, 1.0])
     affine[:3, 3] -= affine[:3, :3] @ (np.array(shape) / 2)  # wholly between the outermost centres
     to_grid = rigid((3, -2, 5), (1, 2, 3))
-    heat = on_scan(value, space(shape, affine, to_grid, EVERYWHERE, np.arange(GRID.places), GRID))
+    heat = on_scan(value, space(shape, affine, to_grid, EVERYWHERE, np.arange(GRID.positions), GRID))
     np.testing.assert_allclose(heat.array, resample(laid, shape, affine, to_source=to_grid).array, atol=1e-4)
 
 
 def test_the_order_in_which_places_are_given_does_not_matter():
     rng = np.random.default_rng(1)
-    place, value = rng.permutation(GRID.places), rng.exponential(size=GRID.places).astype(np.float32)
-    ordered = np.argsort(place)
-    mixed, sorted_ = on_grid(value, place, EVERYWHERE, GRID), on_grid(value[ordered], place[ordered], EVERYWHERE, GRID)
+    position, value = rng.permutation(GRID.positions), rng.exponential(size=GRID.positions).astype(np.float32)
+    ordered = np.argsort(position)
+    mixed, sorted_ = on_grid(value, position, EVERYWHERE, GRID), on_grid(value[ordered], position[ordered], EVERYWHERE, GRID)
     np.testing.assert_allclose(mixed.array, sorted_.array, atol=1e-5)
 
 
@@ -142,8 +142,8 @@ def test_outside_the_brain_and_outside_the_grid_a_map_is_zero():
     shape, affine = scanned(("L", "P", "S"), (4.0, 4.0, 4.0), 0)
     affine = affine.copy()
     affine[0, 3] += 200  # most of this scan lies beside the head
-    where = space(shape, affine, np.eye(4), brain, np.arange(GRID.places), GRID)
-    heat = on_scan(np.ones(GRID.places, np.float32), where)
+    where = space(shape, affine, np.eye(4), brain, np.arange(GRID.positions), GRID)
+    heat = on_scan(np.ones(GRID.positions, np.float32), where)
     index = np.rint(apply_affine(np.linalg.inv(FRAME) @ affine, np.argwhere(np.ones(shape, bool)))).astype(int)
     held = ((index >= 0) & (index < GRID.edge)).all(axis=1)
     expected = np.zeros(len(index), bool)

@@ -161,9 +161,9 @@ def test_score_and_cost_stand_in_one_line_of_the_page(metrics, words):
     result = metrics["endpoints"]["mgmt"]["models"]["resnet10"]
     line = words[words.index("resnet10 3D ResNet-10; T1ce only") :]
     figures = [notation.interval(attributes(result["judged"]), result["n"]), "14,000,000", "300", "0.700", "3:20:00"]
-    places = [line.index(text) for text in figures]
-    assert places == sorted(places)
-    assert max(places) < line.index("slow Vision Transformer")
+    positions = [line.index(text) for text in figures]
+    assert positions == sorted(positions)
+    assert max(positions) < line.index("slow Vision Transformer")
 
 
 def test_every_decimal_of_the_compared_models_stands_in_metrics_json(metrics, words):

@@ -502,9 +502,9 @@ def test_prepared_scans_lie_where_the_reference_lies(scanned: Path):
         whole = tokens.to_volume(stored)[schema.CHANNELS.index(name)].astype(float)
         inside = one.array > 0
         grid_mm = ASKEW @ one.affine @ np.vstack([np.argwhere(inside).T, np.ones(inside.sum())])
-        place = (np.linalg.inv(np.array(stored.grid.affine)) @ grid_mm)[:3]
-        index = np.rint(place).astype(int)
-        np.testing.assert_allclose(place, index, atol=1e-5)
+        position = (np.linalg.inv(np.array(stored.grid.affine)) @ grid_mm)[:3]
+        index = np.rint(position).astype(int)
+        np.testing.assert_allclose(position, index, atol=1e-5)
         assert inside.sum() == (tokens.to_volume(stored) != 0).any(axis=0).sum()
         order = np.argsort(whole[tuple(index)])
         assert (np.diff(one.array[inside][order].astype(int)) >= 0).all()

@@ -547,7 +547,7 @@ def test_a_program_that_segments_tumours_is_told_by_its_name_alone(text):
 def test_the_number_of_parameters_is_the_encoder_s_own(kind, patch):
     grid, model = Grid(edge=16, patch=patch), Model(dim=24, depth=3, heads=2, mlp=50, **kind)
     dim, depth, heads, mlp = model.shape
-    encoder = Encoder(4 * grid.patch**3, grid.places, dim, depth, heads, mlp, **kind)
+    encoder = Encoder(4 * grid.patch**3, grid.positions, dim, depth, heads, mlp, **kind)
     assert networks.encoder_parameters(model, grid, CHANNELS) == sum(weights.numel() for weights in encoder.parameters())
 
 

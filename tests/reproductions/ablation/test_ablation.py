@@ -53,9 +53,9 @@ def test_without_a_scan_the_score_is_that_of_a_patient_who_lacks_it(tiny: Study,
         network.save(net, fold_folder(study.output, 0, fold) / "best.safetensors")
     split = [[p.id for p in patients[:3]], [p.id for p in patients[3:]]]
     found = ablation.lacking(study, patients, split, study.output, channel)
-    patches, place = all_tokens(tokens.load(token_file(study.prepared, patients[4])), study.model)
+    patches, position = all_tokens(tokens.load(token_file(study.prepared, patients[4])), study.model)
     apart = list(patches.chunk(4, dim=2))
     apart[CHANNELS.index(channel)] = torch.zeros_like(apart[0])
-    expected = net(torch.cat(apart, dim=2), place)["mgmt"].sigmoid().item()
+    expected = net(torch.cat(apart, dim=2), position)["mgmt"].sigmoid().item()
     assert found[patients[4].subject] == pytest.approx(expected)
-    assert found[patients[4].subject] != pytest.approx(net(patches, place)["mgmt"].sigmoid().item(), abs=1e-6)
+    assert found[patients[4].subject] != pytest.approx(net(patches, position)["mgmt"].sigmoid().item(), abs=1e-6)

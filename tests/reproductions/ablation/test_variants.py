@@ -40,8 +40,8 @@ def made(name: str, **changes: Any) -> Any:
 def inputs(batch: int = 2, n: int = 20, seed: int = 1) -> tuple[Tensor, Tensor]:
     """Patches at n of the grid's places, other places for each patient."""
     generator = torch.Generator().manual_seed(seed)
-    place = torch.stack([torch.randperm(GRID.places, generator=generator)[:n] for _ in range(batch)])
-    return torch.randn(batch, n, 32, generator=generator), place
+    position = torch.stack([torch.randperm(GRID.positions, generator=generator)[:n] for _ in range(batch)])
+    return torch.randn(batch, n, 32, generator=generator), position
 
 
 def close(found: Tensor, expected: Tensor) -> None:
@@ -55,31 +55,31 @@ def close(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("padded", [False, True])
 def test_with_the_encoders_positions_steps_and_full_attention_a_variant_is_the_encoder(pool: Any, padded: bool):
     own = made("vit", pool=pool)
-    patches, place = inputs()
+    patches, position = inputs()
     present = torch.arange(20).expand(2, -1) < torch.tensor([[20], [13]]) if padded else None
-    expected = own(patches, place, present)
-    close(Variant(own, vit_variants.learned(own), vit_variants.full(own))(patches, place, present), expected)
+    expected = own(patches, position, present)
+    close(Variant(own, vit_variants.learned(own), vit_variants.full(own))(patches, position, present), expected)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_variant_takes_tokens_in_any_order(name: str):
-    net, (patches, place) = made(name), inputs()
+    net, (patches, position) = made(name), inputs()
     order = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    close(net(patches[:, order], place[:, order]), net(patches, place))
+    close(net(patches[:, order], position[:, order]), net(patches, position))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 @pytest.mark.parametrize("pool", ["cls", "max"])
 def test_what_is_not_present_changes_nothing_in_any_variant(name: str, pool: str):
-    net, (patches, place) = made(name, pool=pool), inputs(1)
-    padded = F.pad(patches, (0, 0, 0, 5), value=7.0), F.pad(place, (0, 5), value=-1)
-    close(net(*padded, torch.arange(25)[None] < 20), net(patches, place))
+    net, (patches, position) = made(name, pool=pool), inputs(1)
+    padded = F.pad(patches, (0, 0, 0, 5), value=7.0), F.pad(position, (0, 5), value=-1)
+    close(net(*padded, torch.arange(25)[None] < 20), net(patches, position))
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_weight_of_every_variant_is_learned(name: str):
-    net, (patches, place) = made(name), inputs()
-    net(patches, place).square().sum().backward()
+    net, (patches, position) = made(name), inputs()
+    net(patches, position).square().sum().backward()
     still = [key for key, weight in net.named_parameters() if weight.grad is None or not weight.grad.any()]
     assert not [key for key in still if "scores.1" not in key]
     if name == "relative":  # of the last block CLS alone is read, and its scores have no offset
@@ -89,11 +89,11 @@ def test_every_weight_of_every_variant_is_learned(name: str):
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variants_file_is_read_as_what_it_is_and_as_nothing_else(tmp_path: Path, name: str):
     torch.manual_seed(0)
-    encode, (patches, place) = VARIANTS[name].encode, inputs()
+    encode, (patches, position) = VARIANTS[name].encode, inputs()
     net = Network(MODEL.model_copy(update={"zero_head": False}), GRID, [MGMT], encode=encode).eval()
     network.save(net, path := tmp_path / "net.safetensors")
     again = network.load(path, encode).eval()
-    close(again(patches, place)["mgmt"], net(patches, place)["mgmt"])
+    close(again(patches, position)["mgmt"], net(patches, position)["mgmt"])
     with pytest.raises(IntegrityError, match=f"found the variant {encode.__name__}; expected none"):
         network.load(path)
     other = vit_variants.local if encode is not vit_variants.local else vit_variants.axial
@@ -117,24 +117,24 @@ def test_variants_are_of_vision_transformers_alone():
 
 @pytest.mark.parametrize("name", ["vit", *VARIANTS])
 def test_without_positions_alone_places_may_be_shuffled_over_the_patches(name: str):
-    net, (patches, place) = made(name), inputs()
+    net, (patches, position) = made(name), inputs()
     order = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    change = (net(patches, place[:, order]) - net(patches, place)).abs().max()
+    change = (net(patches, position[:, order]) - net(patches, position)).abs().max()
     assert change < 1e-5 if name == "no-positions" else change > 1e-3
 
 
 def test_a_relative_score_is_the_querys_product_with_what_is_learned_of_the_offset():
     torch.manual_seed(0)
-    scores, (_, place) = Relative(SIDE, 6), inputs(n=9)
+    scores, (_, position) = Relative(SIDE, 6), inputs(n=9)
     nn.init.normal_(scores.offsets)
     q = torch.randn(2, 3, 10, 6)
-    found = scores(q, place)
+    found = scores(q, position)
     assert not found[:, :, 0].any()
     assert not found[:, :, :, 0].any()
     for b in range(2):
         for i in range(9):
             for j in range(9):
-                here, there = ((int(place[b, k]) // 16, int(place[b, k]) // 4 % 4, int(place[b, k]) % 4) for k in (i, j))
+                here, there = ((int(position[b, k]) // 16, int(position[b, k]) // 4 % 4, int(position[b, k]) % 4) for k in (i, j))
                 vector = sum(scores.offsets[axis, here[axis] - there[axis] + SIDE - 1] for axis in range(3))
                 close(found[b, :, i + 1, j + 1], q[b, :, i + 1] @ vector / math.sqrt(6))
 
@@ -194,56 +194,56 @@ def test_a_block_is_pytorchs_with_norms_before_and_gelu_or_after_and_relu(step: 
 
 
 def test_the_post_norm_variant_is_made_of_such_blocks_and_ends_with_them():
-    net, (patches, place) = made("post-norm-relu"), inputs()
+    net, (patches, position) = made("post-norm-relu"), inputs()
     assert [type(block.mlp[1]) for block in net.blocks] == [nn.ReLU] * 2
-    tokens = net.embed(patches) + net.position(place)
+    tokens = net.embed(patches) + net.position(position)
     x = torch.cat([net.cls.expand(2, -1, -1), tokens], dim=1)
     for block in net.blocks:
         x = block.norm1(x + block.attention(x))
         x = block.norm2(x + block.mlp[2](F.relu(block.mlp[0](x))))
-    close(net(patches, place), x[:, 0])
+    close(net(patches, position), x[:, 0])
 
 
 # --- local and axial attention ------------------------------------------------------------------------------------------------
 
 
 def test_a_window_that_is_the_whole_grid_is_full_attention():
-    own, (patches, place) = made("vit"), inputs()
+    own, (patches, position) = made("vit"), inputs()
     whole = Variant(own, vit_variants.learned(own), [Window(SIDE, SIDE - 1) for _ in own.blocks])
-    close(whole(patches, place), own(patches, place))
+    close(whole(patches, position), own(patches, position))
     less = Variant(own, vit_variants.learned(own), [Window(SIDE, SIDE - 2) for _ in own.blocks])
-    assert (less(patches, place) - own(patches, place)).abs().max() > 1e-3
+    assert (less(patches, position) - own(patches, position)).abs().max() > 1e-3
 
 
 def test_axial_attention_on_a_grid_of_one_row_is_full_attention():
     own = made("vit", depth=1)
     for axis, step in enumerate((SIDE * SIDE, SIDE, 1)):
         row = 21 // step % SIDE  # the row through place 21 = (1, 1, 1)
-        place = (21 + step * (torch.arange(SIDE) - row))[None]
+        position = (21 + step * (torch.arange(SIDE) - row))[None]
         patches = torch.randn(1, SIDE, 32)
         for other in range(3):
             along = Variant(own, vit_variants.learned(own), [Along(SIDE, other)])
-            close(attention(own, along, patches, place)[:, 0], attention(own, own, patches, place)[:, 0])  # CLS sees all
-            same = torch.allclose(attention(own, along, patches, place), attention(own, own, patches, place), atol=1e-5)
+            close(attention(own, along, patches, position)[:, 0], attention(own, own, patches, position)[:, 0])  # CLS sees all
+            same = torch.allclose(attention(own, along, patches, position), attention(own, own, patches, position), atol=1e-5)
             assert same == (other == axis)
 
 
-def attention(own: Encoder, net: Encoder | Variant, patches: Tensor, place: Tensor) -> Tensor:
+def attention(own: Encoder, net: Encoder | Variant, patches: Tensor, position: Tensor) -> Tensor:
     """What the first block's attention puts out, for all tokens."""
-    (block,), x = own.layers, own.tokens(patches, place)
+    (block,), x = own.layers, own.tokens(patches, position)
     scores = net.scores[0] if isinstance(net, Variant) else Everywhere()
-    return attended(block.attention, block.norm1(x), lambda q: scores(q, place))
+    return attended(block.attention, block.norm1(x), lambda q: scores(q, position))
 
 
 @pytest.mark.parametrize(
     "scores", [Window(SIDE, 0), Window(SIDE, 1), Window(SIDE, 2), Along(SIDE, 0), Along(SIDE, 1), Along(SIDE, 2)]
 )
 def test_a_place_attends_to_cls_and_to_its_window_or_line_as_if_there_were_nobody_else(scores: Window | Along):
-    own, (patches, place) = made("vit"), inputs(1)
-    block, x = own.layers[0], own.tokens(patches, place)
-    found = attended(block.attention, x, lambda q: scores(q, place))
+    own, (patches, position) = made("vit"), inputs(1)
+    block, x = own.layers[0], own.tokens(patches, position)
+    found = attended(block.attention, x, lambda q: scores(q, position))
     close(found[:, 0], block.attention(x)[:, 0])
-    where = [(*divmod(int(one) // SIDE, SIDE), int(one) % SIDE) for one in place[0]]
+    where = [(*divmod(int(one) // SIDE, SIDE), int(one) % SIDE) for one in position[0]]
     for i, here in enumerate(where):
         apart = [[abs(a - b) for a, b in zip(here, there, strict=True)] for there in where]
         if isinstance(scores, Window):

@@ -165,8 +165,8 @@ def test_what_heads_read_is_cls_and_the_largest_of_the_tokens(study, people):
 
 def test_another_network_is_read_as_its_heads_read_it_in_the_patients_order(study, people):
     class Sum(nn.Module):
-        def forward(self, patches: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
-            return torch.stack([patches.sum(dim=(1, 2)), place.sum(dim=1).float()], dim=1)
+        def forward(self, patches: torch.Tensor, position: torch.Tensor) -> torch.Tensor:
+            return torch.stack([patches.sum(dim=(1, 2)), position.sum(dim=1).float()], dim=1)
 
     found = readings(Sum(), people[:4], study)
     assert set(found) == {HEADS}

@@ -110,7 +110,7 @@ def test_a_rotation_by_nothing_changes_no_byte(grid: Grid, axis: str):
     before = lump(grid)
     after = rotated.tokens_turned(before, rotated.about(axis, 0.0, rotated.centre_mm(before)))
     assert after.patches.tobytes() == before.patches.tobytes()
-    assert after.place.tobytes() == before.place.tobytes()
+    assert after.position.tobytes() == before.position.tobytes()
 
 
 @pytest.mark.parametrize("axis", rotated.AXES)
@@ -125,12 +125,15 @@ def test_a_quarter_turn_is_a_permutation_of_voxels(axis: str):
 def test_a_map_of_a_quarter_turned_brain_lies_exactly_where_it_lay(axis: str):
     before, matrix = lump(CUBE), rotated.about(axis, 90.0, middle(CUBE))
     after = rotated.tokens_turned(before, matrix)
-    by_place = np.random.default_rng(1).random(CUBE.places)
-    value, turned = by_place[before.place], np.rot90(by_place.reshape((CUBE.side,) * 3), 1, PLANES[axis]).ravel()[after.place]
+    by_place = np.random.default_rng(1).random(CUBE.positions)
+    value, turned = (
+        by_place[before.position],
+        np.rot90(by_place.reshape((CUBE.side,) * 3), 1, PLANES[axis]).ravel()[after.position],
+    )
     brains = [(tokens.to_volume(one) != 0).any(axis=0) for one in (before, after)]
     shape, affine = (CUBE.edge, CUBE.edge, CUBE.edge), np.array(CUBE.affine)
-    straight = map_files.on_scan(value, map_files.space(shape, affine, np.eye(4), brains[0], before.place, CUBE))
-    back = map_files.on_scan(turned, map_files.space(shape, affine, matrix, brains[1], after.place, CUBE))
+    straight = map_files.on_scan(value, map_files.space(shape, affine, np.eye(4), brains[0], before.position, CUBE))
+    back = map_files.on_scan(turned, map_files.space(shape, affine, matrix, brains[1], after.position, CUBE))
     assert np.array_equal(back.array != 0, straight.array != 0)
     np.testing.assert_allclose(back.array, straight.array, atol=1e-6)
 

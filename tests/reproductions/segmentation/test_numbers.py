@@ -96,10 +96,10 @@ def test_even_attention_has_the_index_that_counting_gives():
 
 
 def test_chance_is_the_mean_over_every_set_of_so_many_places():
-    places, inside, kept = 6, 2, 3
-    sets = [np.array([bits >> i & 1 for i in range(places)], bool) for bits in range(2**places) if bits.bit_count() == kept]
-    wanted = np.mean([jaccard(one, np.arange(places) < inside) for one in sets])
-    assert by_chance(places, inside, kept) == pytest.approx(wanted, rel=1e-12)
+    positions, inside, kept = 6, 2, 3
+    sets = [np.array([bits >> i & 1 for i in range(positions)], bool) for bits in range(2**positions) if bits.bit_count() == kept]
+    wanted = np.mean([jaccard(one, np.arange(positions) < inside) for one in sets])
+    assert by_chance(positions, inside, kept) == pytest.approx(wanted, rel=1e-12)
 
 
 def subjects(count: int) -> list[Subject]:

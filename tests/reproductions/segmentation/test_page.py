@@ -61,10 +61,10 @@ def prepared(study: Study, patient: cohort.Patient) -> tokens.Tokens:
 def test_attention_is_the_cls_row_of_the_last_blocks_matrices(study, people):
     torch.manual_seed(0)
     encoder = untrained(study).eval()
-    patches, place = all_tokens(prepared(study, people[0]), study.model)
-    found = of_cls(encoder, patches, place)
+    patches, position = all_tokens(prepared(study, people[0]), study.model)
+    found = of_cls(encoder, patches, position)
     with torch.no_grad():
-        row = encoder.attention(patches, place)[-1][:, :, 0]
+        row = encoder.attention(patches, position)[-1][:, :, 0]
     torch.testing.assert_close(found, row[:, :, 1:])
     assert found.shape[1] == 2
     torch.testing.assert_close(found.sum(dim=2) + row[:, :, 0], torch.ones(1, 2))
@@ -75,7 +75,7 @@ def test_of_a_network_on_all_places_the_brains_alone_are_read(study, people):
     torch.manual_seed(0)
     encoder, one = untrained(whole).eval(), prepared(study, people[0])
     every = of_cls(encoder, *all_tokens(one, whole.model))[0].numpy()
-    np.testing.assert_array_equal(of_brain(encoder, one, whole), every[:, one.place])
+    np.testing.assert_array_equal(of_brain(encoder, one, whole), every[:, one.position])
     np.testing.assert_array_equal(of_brain(encoder, one, study), of_cls(encoder, *all_tokens(one, study.model))[0].numpy())
 
 
@@ -97,7 +97,7 @@ def test_nobody_who_is_judged_was_learned_from(study, people, tmp_path):
     for one in (one for one in encoder_runs(study) if one.start == 0):
         found, note = attentions(one, learners, others, tmp_path)
         assert note == "" or one.name == "dino"
-        assert [maps.shape for maps in found] == [(2, len(prepared(study, patient).place)) for patient in others]
+        assert [maps.shape for maps in found] == [(2, len(prepared(study, patient).position)) for patient in others]
     for name in ("mae-0", "dino-0"):
         assert set(image_exposed(tmp_path / name / "pretrained.safetensors")) == {p.subject for p in people[:12]}
 
@@ -144,7 +144,7 @@ def test_a_place_is_tumour_where_most_of_its_brain_is(study, people, tmp_path):
     found = subject(replace(patient, tumour_mask=tmp_path / "mask.nii.gz"), study)
     assert found is not None
     side = edge // patch
-    assert one.place[found.tumour].tolist() == [(1 * side + 1) * side + 1]
+    assert one.position[found.tumour].tolist() == [(1 * side + 1) * side + 1]
     assert subject(patient, study) is None  # without a mask
     mask[2:4, 2:4, 2:4] = 0  # the half place alone
     write(Volume(mask, np.array(study.grid.affine)), tmp_path / "half.nii.gz")
@@ -156,8 +156,8 @@ def test_brightness_is_the_mean_over_a_places_brain(study, people):
     found = brightness(one)
     assert set(found) == {"t1ce", "flair"}
     volume = tokens.to_volume(one).astype(np.float32)
-    for index in (0, 7, len(one.place) - 1):
-        i, j, k = np.unravel_index(int(one.place[index]), (4, 4, 4))
+    for index in (0, 7, len(one.position) - 1):
+        i, j, k = np.unravel_index(int(one.position[index]), (4, 4, 4))
         patch = volume[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2, 2 * k : 2 * k + 2].reshape(4, -1)
         brain = (patch != 0).any(axis=0)
         assert found["flair"][index] == pytest.approx(patch[3][brain].mean(), abs=1e-5)
@@ -174,7 +174,7 @@ def test_the_shipped_studies_compare_the_papers_encoders_and_those_between():
 
 def test_a_drawn_place_is_where_it_is_in_the_brain_and_right_is_on_the_left(study, people):
     one = prepared(study, people[0])
-    right = np.unravel_index(one.place.astype(int), (4, 4, 4))[0] >= 2  # x grows to the patient's right
+    right = np.unravel_index(one.position.astype(int), (4, 4, 4))[0] >= 2  # x grows to the patient's right
     shown = overlap_page.Shown("-", one, right, {"dino": right})
     bare, drawn = (panel.astype(float) for panel in overlap_page.panels(shown, "flair", ["dino"]))
     changed = np.abs(drawn - bare).sum(axis=2) > 0
@@ -186,7 +186,7 @@ def page_of(study: Study, people: list[cohort.Patient], folder: Path, ids: list[
     rng = np.random.default_rng(0)
     subjects, found = [], {}
     for patient, name in zip(people, ids, strict=True):
-        count = len(prepared(study, patient).place)
+        count = len(prepared(study, patient).position)
         inside = np.arange(count) < 4 + len(subjects) % 3
         subjects.append(Subject(name, inside, {"flair": rng.normal(size=count) + 3 * inside}))
     for start in range(2):

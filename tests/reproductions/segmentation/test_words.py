@@ -23,16 +23,16 @@ def pairs(p: float, difference: float = 0.1) -> list[Test]:
 
 
 def test_where_no_test_finds_a_difference_no_encoder_is_called_better():
-    encoders, places = sentences(LINES, pairs(p=0.06), NAMES)[-2:]
+    encoders, positions = sentences(LINES, pairs(p=0.06), NAMES)[-2:]
     assert encoders == "Encoders against each other: no difference by more than chance."
-    assert places == "Against random places, equally many: no difference by more than chance."
+    assert positions == "Against random places, equally many: no difference by more than chance."
 
 
 def test_a_difference_is_told_with_its_side_interval_and_p_and_the_rest_by_name():
-    encoders, places = sentences(LINES, pairs(p=0.01), NAMES)[-2:]
+    encoders, positions = sentences(LINES, pairs(p=0.01), NAMES)[-2:]
     assert "DINO is above random weights (+0.100 [+0.050, +0.150], adjusted p = 0.010); not different by more than" in encoders
     assert encoders.endswith("chance: MAE and random weights.")
-    assert places.startswith("Against random places, equally many: DINO is above them (")
+    assert positions.startswith("Against random places, equally many: DINO is above them (")
     below = sentences(LINES, pairs(p=0.01, difference=-0.1), NAMES)[-2]
     assert "DINO is below random weights (−0.100 [−0.150, −0.050]" in below
 
