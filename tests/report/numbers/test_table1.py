@@ -163,6 +163,23 @@ def test_a_characteristic_that_the_other_cohort_lacks_is_known_in_nobody_there(e
     assert (cell(found, "atrx", "label", "development").known, cell(found, "atrx", "label", "all").counts) == (0, (40,))
 
 
+def test_a_number_in_the_other_cohort_is_one_here_however_few_differ(evaluated):
+    inside, outside = evaluated
+    ages = ["44" if i % 2 else "63" for i in range(len(outside.cohort))]
+    found = characteristics.table1(replace(outside, cohort=outside.cohort.assign(age=ages)))
+    before = characteristics.table1(inside)
+    assert cell(found, "age", "number", "all").median in (44.0, 53.5, 63.0)
+    assert cell(found, "age", "number", "development").median == cell(before, "age", "number", "all").median
+
+
+def test_words_beside_a_number_of_the_other_cohort_do_not_make_it_unknown_there(evaluated):
+    inside, outside = evaluated
+    ages = ["over 89" if i == 0 else "63" for i in range(len(outside.cohort))]
+    found = characteristics.table1(replace(outside, cohort=outside.cohort.assign(age=ages)))
+    there = cell(found, "age", "words", "development")
+    assert (there.known, there.counts) == (cell(characteristics.table1(inside), "age", "number", "all").known, ())
+
+
 def test_an_age_that_cannot_be_is_no_part_of_the_mean(run):
     def measured(age: str) -> Cell:
         cells = ["35" if i == 1 else age if i == 0 else old for i, old in enumerate(run.cohort.age)]
