@@ -325,6 +325,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     templates.filters.update(
         per_cent=predicted_endpoints.per_cent,
         number=notation.number,
+        counted=notation.counted,
         title=notation.title,
         sequence=recipe.title,
         interval=notation.interval,
