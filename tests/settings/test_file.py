@@ -162,6 +162,11 @@ def test_a_comparators_key_of_an_older_version_is_refused_with_its_present_name(
         study_file.load(study(tmp_path, '[[comparators]]\nname = "a"\ntrain = {rate = 0.1}\n'))
 
 
+def test_a_list_of_an_older_version_is_refused_with_its_present_name_and_line(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"line 5: unknown key 'rivals': rivals is now comparators$"):
+        study_file.load(study(tmp_path, '[[rivals]]\nname = "a"\n'))
+
+
 def test_a_missing_study_file_is_named(tmp_path):
     with pytest.raises(UsageError, match=r"nothing\.toml: no such study file"):
         study_file.load(tmp_path / "nothing.toml")
