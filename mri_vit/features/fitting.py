@@ -94,7 +94,7 @@ def side(positions: int, patch: int, edge: int | None, key: str, path: Path) -> 
     """Patches along an edge of the cube that a table of positions is of; `edge` is the edge in voxels that was asked for."""
     count = round(max(positions, 1) ** (1 / 3))
     if count**3 != positions:
-        raise UsageError(f"{path}: {key} is of {positions} places, which are no cube; expected side³")
+        raise UsageError(f"{path}: {key} is of {positions} positions, which are no cube; expected side³")
     if edge not in (None, count * patch):
         raise UsageError(f"{path}: {key} is of {count}³ patches of {patch}³, an edge of {count * patch}; found {edge}")
     return count

@@ -189,7 +189,7 @@ class Model(Section):
         if self.architecture != "vit":
             raise ValueError(f'depth 0 leaves the stem alone, of architecture "vit"; found {self.architecture}')
         if self.pool == "cls":
-            raise ValueError('depth 0 has no attention by which CLS could read a place; give pool = "max" or "mean"')
+            raise ValueError('depth 0 has no attention by which CLS could read a position; give pool = "max" or "mean"')
         return self
 
     @model_validator(mode="after")

@@ -27,7 +27,8 @@ class Grid(Section):
             raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
         if self.places > MAX_PLACES:
             raise ValueError(
-                f"edge {self.edge} in patches of {self.patch} makes {self.places} places; at most {MAX_PLACES} can be stored"
+                f"edge {self.edge} in patches of {self.patch} makes {self.places} grid positions; "
+                f"at most {MAX_PLACES} can be stored"
             )
         return self
 
