@@ -91,7 +91,7 @@ class Patient(Part):
     maps: tuple[str, ...] = Field(description="ids of the visits that have maps")
     brain_ml: Number = Field(description="volume of the brain of the first visit, in ml; null where it is not known")
     tumour_share: Number = Field(
-        description="share of the tumour in the brain's positions, of the first scored visit; null without scores or a tumour mask"
+        description="tumour's share of the brain's positions, of the first scored visit; null without scores or a tumour mask"
     )
 
 
