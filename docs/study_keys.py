@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from mri_vit.settings.file import RENAMED
+from mri_vit.settings.file import RENAMED, RENAMED_LISTS
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -50,7 +50,8 @@ def page() -> str:
         parts.append(f"## `[[{name}]]`\n\n{inspect.getdoc(section)}\n")
         parts += [_entry(f"{name}.{key}", one) for key, one in section.model_fields.items()]
     rows = [f"| `{name}.{old}` | {{confval}}`{name}.{new}` |" for name, keys in RENAMED.items() for old, new in keys.items()]
-    parts += [RENAMED_HEAD, *rows, ""]
+    lists = [f"| `[[{old}]]` | `[[{new}]]` |" for old, new in RENAMED_LISTS.items()]
+    parts += [RENAMED_HEAD, *lists, *rows, ""]
     return "\n".join(parts)
 
 

@@ -105,7 +105,7 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
     >>> grid = Grid(edge=32, spacing_mm=7.0, patch=8)
     >>> done = prepare_patient(patient, folder, grid, Prepare(bias=False))
     >>> tokens = load_tokens(done / "tokens.safetensors")
-    >>> tokens.patches.shape[1], tokens.patches.dtype.name, tokens.grid.places  # four sequences of 8³ voxels, 4³ places
+    >>> tokens.patches.shape[1], tokens.patches.dtype.name, tokens.grid.positions  # four sequences of 8³ voxels, 4³ positions
     (2048, 'float16', 64)
     """
     from mri_vit.prepare import patient as preparing

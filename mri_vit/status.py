@@ -62,13 +62,17 @@ class Status:
 
     held: str
     stages: list[Stage]
+    verb: str = "run"  # that continues it
 
 
 def status(study: Study) -> Status:
-    """The status of the run in the study's output. Raises UsageError where there is none."""
+    """The status of the run, or evaluation, in the study's output. Raises UsageError where there is none."""
     run = study.output
+    evaluated = (run / files.EVALUATION).exists()
     if not (run / files.ENVIRONMENT).exists():
         raise UsageError(f"{run}: no run has begun here")
+    if (run / files.PREDICTIONS).exists() and not (evaluated or (run / files.FOLDS).exists()):
+        raise UsageError(f"{run}: holds predictions by another run, and has no stages of its own; name that run")
     held, began = _holder(run / ".holder")
     if not (run / files.COHORT).exists():
         return Status(held, [])
@@ -79,14 +83,16 @@ def status(study: Study) -> Status:
     included = [patient for patient in patients if patient.id not in out]
     splits = load_folds(run / files.FOLDS, included) if (run / files.FOLDS).exists() else []
     folds = [len(split) for split in splits] or [study.train.folds] * study.train.repeats
-    if encoders := dict(_encoders(study, run, folds)):
-        stages.append(_of_networks("pretrain", run, encoders, held))
-    stages.append(_of_networks("train", run, dict(_networks(study, run, folds)), held))
+    if not evaluated:
+        if encoders := dict(_encoders(study, run, folds)):
+            stages.append(_of_networks("pretrain", run, encoders, held))
+        stages.append(_of_networks("train", run, dict(_networks(study, run, folds)), held))
     if study.explained:
-        stages.append(_of_maps(study, included, splits, run, began))
+        stages.append(_of_maps(study, included, splits, run, began, evaluated))
     page = run / files.REPORT / files.PAGE
     written = page.exists() and page.stat().st_mtime >= (run / files.PREDICTIONS).stat().st_mtime
-    return Status(held, [*stages, Stage("report", int(written), int(not written), [], {}, None)])
+    stages.append(Stage("report", int(written), int(not written), [], {}, None))
+    return Status(held, stages, "evaluate" if evaluated else "run")
 
 
 def _holder(file: Path) -> tuple[str, float]:
@@ -170,18 +176,23 @@ def _begun(folder: Path) -> float | None:
     return datetime.fromisoformat(started).timestamp() if started else None
 
 
-def _of_maps(study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, began: float) -> Stage:
+def _of_maps(
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, began: float, evaluated: bool
+) -> Stage:
     limits = [len(patients) if most is None else most for most in (study.explain.patients, study.explain.scored)]
     wanted = {
         explaining.job_name(model, patient.id): (patient.id, comparator_folder(run, model))
         for model in explained(study)
         for patient in patients[: max(limits)]
     }
-    left = explaining.jobs(study, patients, splits[0], run) if splits else wanted
     last = {
         name: home / files.MAPS / patient / files.MAP if limits[0] else home / files.SCORES / f"{patient}.json"
         for name, (patient, home) in wanted.items()
     }
+    if evaluated:
+        left = {name for name, file in last.items() if not file.exists()}
+    else:
+        left = set(explaining.jobs(study, patients, splits[0], run) if splits else wanted)
     times = {name: _written(file) or began for name, file in last.items() if name not in left}
     return _of_patients("explain", run, list(wanted), times, set(), began)
 
@@ -220,7 +231,7 @@ def _written(file: Path) -> float | None:
 def show(found: Status, console: Console) -> None:
     """Print the process that holds the run, a table of its stages, the running jobs, and the failed ones."""
     done = found.stages and all(stage.done == stage.jobs for stage in found.stages)
-    idle = "this run is done" if done else "no process holds this run; `mri-vit run` continues it"
+    idle = "this run is done" if done else f"no process holds this run; `mri-vit {found.verb}` continues it"
     say(console, f"held by {found.held}" if found.held else idle)
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
     for column in ("stage", "done", "running", "waiting", "failed", "time left"):

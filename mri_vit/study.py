@@ -39,6 +39,7 @@ Divided = tuple[list[Patient], list[Split]]  # the prepared patients and their f
 def run(study: Study, console: Console) -> int:
     """Run all stages in order, ending with the report's path and a table of results. Returns the exit code, see `exit_code`."""
     with run_folder.claimed(study) as folder:
+        _refuse_evaluation(folder)
         patients = check(study, folder)
         say(console, _device(study))
         if not (folder / files.FOLDS).exists():
@@ -143,6 +144,7 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
     if file.exists():
         splits = folds.load(file, patients)
     else:
+        _refuse_evaluation(folder)
         splits = folds.make(patients, study.endpoints, study.train, study.seed)
         folds.save(splits, study.seed, file)
     prepared.freeze_patients(study, patients, folder)
@@ -181,12 +183,16 @@ def explain(study: Study, folder: Path, console: Console, divided: Divided | Non
 
 def _trained(study: Study, folder: Path) -> Divided:
     """The patients and folds of a cross-validated run. Raises UsageError for any other."""
-    if (folder / files.EVALUATION).exists():
-        raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
+    _refuse_evaluation(folder)
     patients = run_cohort.included(study, folder)
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     return patients, folds.load(folder / files.FOLDS, patients)
+
+
+def _refuse_evaluation(folder: Path) -> None:
+    if (folder / files.EVALUATION).exists():
+        raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
 
 
 def inspect(study: Study, folder: Path, wanted: inspect_network.Request, output: Path | None, console: Console) -> Path:

@@ -11,6 +11,7 @@ import pytest
 from whole_road import mri_vit
 
 from mri_vit import status
+from mri_vit import study as stages
 from mri_vit.crossval import folds
 from mri_vit.data import cohort, run_cohort
 from mri_vit.errors import UsageError
@@ -137,6 +138,31 @@ def test_nothing_is_written(study, run):
 
 def test_a_folder_without_a_run_is_refused(study):
     with pytest.raises(UsageError, match="no run"):
+        status.status(study)
+
+
+def test_an_evaluation_has_no_training_and_is_continued_by_its_own_verb(study, run, capsys):
+    (run / files.FOLDS).unlink()
+    (run / files.EVALUATION).write_text("{}")
+    (run / files.PREDICTIONS).touch()
+    found = status.status(study)
+    assert [stage.name for stage in found.stages] == ["prepare", *(["explain"] if study.explained else []), "report"]
+    assert mri_vit("status", run) == 0
+    assert "`mri-vit evaluate` continues it" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_evaluations_folder_is_not_trained_in(study, run):
+    (run / files.FOLDS).unlink()
+    (run / files.EVALUATION).write_text("{}")
+    with pytest.raises(UsageError, match="holds another run's evaluation"):
+        stages.divide(study, cohort.of_study(study), run)
+    assert not (run / files.FOLDS).exists()
+
+
+def test_a_folder_of_predictions_is_no_run(study, run):
+    (run / files.FOLDS).unlink()
+    (run / files.PREDICTIONS).touch()
+    with pytest.raises(UsageError, match="holds predictions by another run"):
         status.status(study)
 
 

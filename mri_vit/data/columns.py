@@ -317,7 +317,8 @@ def suggestion(name: str) -> str | None:
 def nearest(column: str, header: Sequence[str]) -> str:
     """The name in a header that is meant by `column` in another spelling, or else the one that looks most like it."""
     meant = [name for name in header if our_column(name) == column]
-    return meant[0] if meant else difflib.get_close_matches(column, header, n=1, cutoff=0.0)[0]
+    in_small = {name.casefold(): name for name in header}
+    return meant[0] if meant else in_small[difflib.get_close_matches(column.casefold(), in_small, n=1, cutoff=0.0)[0]]
 
 
 def form(name: str) -> Form:

@@ -41,7 +41,7 @@ def stream(*names: int | str) -> np.random.Generator:
 class Draw:
     """What a batch will hold.
 
-    `patient` is an index into the store's patients and `row` one into that patient's patches; `place` is where the token lies on
+    `patient` is an index into the store's patients and `row` one into its patches; `position` is where the token lies on
     the grid after mirroring; a voxel x that is not 0 becomes gain·x + shift. `moved` is by how many voxels along x, y, z a
     patient's scans are moved before they are mirrored.
     """
@@ -56,7 +56,7 @@ class Draw:
 
 
 def shown(position: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarray, " s"], Int64[np.ndarray, " s"]]:
-    """Rows and grid positions that the study's encoder reads of a patient whose patches lie at `place`."""
+    """Rows and grid positions that the study's encoder reads of a patient whose patches lie at `position`."""
     if study.model.tokens == "foreground":
         return np.arange(len(position)), position.astype(np.int64)
     row = np.full(study.grid.positions, EMPTY, np.int64)
@@ -178,7 +178,7 @@ def mixing(shape: tuple[int, int], alpha: float, random: np.random.Generator) ->
 
 
 def mixed(draw: Draw, mix: Mixing) -> Draw:
-    """Each token with its place is its patient's own, or the partner's.
+    """Each token with its grid position is its patient's own, or the partner's.
 
     Tokens of two patients are chosen from, not averaged, because theirs lie at different grid positions (as in TokenMix, Liu et
     al. 2022, arXiv:2207.08409); losses are weighted by the share.

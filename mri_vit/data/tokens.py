@@ -31,7 +31,7 @@ AGAIN = "delete its folder and prepare again"
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """The patches that hold brain, and where on the grid they sit: place = (i·s + j)·s + k along x, y, z.
+    """The patches that hold brain, and where on the grid they sit: grid position = (i·s + j)·s + k along x, y, z.
 
     `channels` are the sequences in the order in which a patch has them.
     """
@@ -106,7 +106,7 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
 
     Returns
     -------
-    Tokens: `patches` float16 [f, k], z-scored in the brain, 0 outside; `place` int16 [f]; the grid; the sequences.
+    Tokens: `patches` float16 [f, k], z-scored in the brain, 0 outside; `position` int16 [f]; the grid; the sequences.
 
     Raises
     ------
@@ -123,7 +123,7 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
     >>> brain[2:6, 2:6, 2:6] = True
     >>> made = tokens.from_volume(np.ones((4, 8, 8, 8), np.float32), brain, grid, "-")
     >>> tokens.save(made, folder / "tokens.safetensors")
-    >>> load_tokens(folder / "tokens.safetensors").patches.shape  # 2³ places with brain, four sequences of 2³ voxels
+    >>> load_tokens(folder / "tokens.safetensors").patches.shape  # 2³ grid positions with brain, four sequences of 2³ voxels
     (8, 32)
     """
     with _opened(path) as (file, metadata):

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from mri_vit.errors import UsageError
 
 CLS = "CLS"  # the class token after the last norm
-MEAN = "tokens' mean"  # of the places' tokens after the last norm
+MEAN = "tokens' mean"  # of the grid positions' tokens after the last norm
 FIRST = "first token"  # of an encoder without a class token: what BrainIAC's code reads, see `foreign.MonaiViT`
 HEADS = "heads' input"  # what heads of ours read: CLS and what `pool` adds; of a network that is no ViT, its features
 HALVES = "b h n (two a)"  # pair i is numbers i and a + i: DINOv3's
@@ -94,7 +94,7 @@ def side(positions: int, patch: int, edge: int | None, key: str, path: Path) -> 
     """Patches along an edge of the cube that a table of positions is of; `edge` is the edge in voxels that was asked for."""
     count = round(max(positions, 1) ** (1 / 3))
     if count**3 != positions:
-        raise UsageError(f"{path}: {key} is of {positions} places, which are no cube; expected side³")
+        raise UsageError(f"{path}: {key} is of {positions} positions, which are no cube; expected side³")
     if edge not in (None, count * patch):
         raise UsageError(f"{path}: {key} is of {count}³ patches of {patch}³, an edge of {count * patch}; found {edge}")
     return count
@@ -131,13 +131,13 @@ def filled(network: Any, weights: Mapping[str, Tensor], before: str, path: Path)
 
 
 def indices(side: int) -> Float[Tensor, "p 3"]:
-    """Each place's index along x, y, z, of which the last runs fastest."""
+    """Each grid position's index along x, y, z, of which the last runs fastest."""
     along = torch.arange(float(side))
     return rearrange(torch.stack(torch.meshgrid(along, along, along, indexing="ij")), "three x y z -> (x y z) three")
 
 
 def centred(side: int) -> Float[Tensor, "p 3"]:
-    """Each place's middle in a cube from -1 to 1: DINOv3's coordinates, the same for a volume of any size."""
+    """Each grid position's middle in a cube from -1 to 1: DINOv3's coordinates, the same for a volume of any size."""
     return 2 * (indices(side) + 0.5) / side - 1
 
 

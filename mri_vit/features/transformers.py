@@ -42,7 +42,7 @@ PRIMUS_ANCHOR = "down_projection.proj.weight"
 PRIMUS_SOURCE = "Wald et al. 2025, arXiv:2503.01835"
 PRIMUS_LEFT_OUT = ("up_projection", "mask_token", "decoder", "eva.rope.")  # rotary angles are computed
 PRIMUS_HEADS = {396: 6, 792: 12, 864: 12, 1056: 16}  # by width: S, B, M, L of the published code
-BASE = 10_000.0  # of the rotary frequencies, in places; timm's RotaryEmbeddingCat, which the published code calls
+BASE = 10_000.0  # of the rotary frequencies, in grid positions; timm's RotaryEmbeddingCat, which the published code calls
 AXES, PAIR = 3, 2
 SCALES = re.compile(r"\.gamma_([12])$")  # LayerScale's weights lie in the block itself
 
@@ -65,7 +65,7 @@ class Block(nn.Module):
 
 
 class Learned(nn.Module):
-    """A position for CLS and each place; registers have none, and are put in afterwards."""
+    """A position for CLS and each grid position; registers have none, and are put in afterwards."""
 
     def __init__(self, positions: int, dim: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Learned(nn.Module):
 
 
 class Rotary(nn.Module):
-    """Angles 2π · coordinate / period, the coordinate of a place's middle from -1 to 1 along each axis."""
+    """Angles 2π · coordinate / period, the coordinate of a grid position's middle from -1 to 1 along each axis."""
 
     def __init__(self, count: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Rotary(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention whose queries and keys are turned by their place."""
+    """Multi-head self-attention whose queries and keys are turned by their grid position."""
 
     def __init__(self, dim: int, heads: int, bias: bool) -> None:
         super().__init__()
@@ -132,7 +132,7 @@ class SwiGLU(nn.Module):
 
 
 class DinoViT(nn.Module):
-    """The network. CLS and the mean of the places' tokens are read, both after the last norm; registers are not."""
+    """The network. CLS and the mean of the grid positions' tokens are read, both after the last norm; registers are not."""
 
     def __init__(self, embed: nn.Conv3d, registers: int, position: Learned | Rotary, blocks: list[Block], eps: float) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class DinoViT(nn.Module):
         self.norm = nn.LayerNorm(dim, eps)
 
     def tokens(self, volume: Float[Tensor, "b c x y z"]) -> Float[Tensor, "b n d"]:
-        """Every token after the last norm: CLS, registers, places."""
+        """Every token after the last norm: CLS, registers, grid positions."""
         embedded = self.patch_embed["proj"](volume)
         side = embedded.shape[-1]
         cls, patches = self.position.added(
@@ -226,7 +226,7 @@ def renamed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 class EvaAttention(nn.Module):
-    """Multi-head self-attention whose queries and keys are turned by their place; `norm` is over the heads' joint output."""
+    """Multi-head self-attention whose queries and keys are turned by their position; `norm` is over the heads' joint output."""
 
     def __init__(self, dim: int, heads: int, norm: nn.Module) -> None:
         super().__init__()
@@ -268,7 +268,7 @@ class Eva(nn.Module):
 
 
 class Primus(nn.Module):
-    """The encoder. It has no class token: the mean of the places' normalised tokens is read."""
+    """The encoder. It has no class token: the mean of the grid positions' normalised tokens is read."""
 
     def __init__(self, embed: nn.Conv3d, registers: int, eva: Eva, head_width: int) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ class Primus(nn.Module):
         self.eva, self.head_width = eva, head_width
 
     def tokens(self, volume: Float[Tensor, "b c x y z"]) -> Float[Tensor, "b n d"]:
-        """Every token after the last norm: registers, then places."""
+        """Every token after the last norm: registers, then grid positions."""
         embedded = self.down_projection["proj"](volume)
         registers = repeat(self.register_tokens, "1 r d -> b r d", b=len(volume))
         x = torch.cat([registers, rearrange(embedded, "b d x y z -> b (x y z) d")], dim=1)

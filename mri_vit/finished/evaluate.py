@@ -45,6 +45,7 @@ from mri_vit.settings.sections import Controls
 
 COVARIATES = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE)  # controls that are regressions on columns
 OF_RUN = ("channels", "grid", "prepare", "model", "train", "controls")  # keys that belong to the run, not to the other cohort
+COLUMNS_NAMED = 5  # in a message, of those that the other cohort lacks
 KEPT_NOTES = ("clinical_columns", "clinical_withheld")
 Notes = dict[str, str]  # by model, why it is not judged; and by topic, remarks on the others
 # A value away from 0.5 would be no fault either: a permutation of few labels is rarely unrelated to the true ones.
@@ -225,7 +226,11 @@ def control(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient
 def covariates(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A control's columns of the run's own patients, and of the others. Raises UsageError where their types differ."""
     inner, outer = covariate_table(name, run, run.study, run.patients), covariate_table(name, run, study, patients)
-    differ = [column for column in inner if column not in outer or inner[column].dtype != outer[column].dtype]
+    if absent := [str(column) for column in inner if column not in outer]:
+        more = f" and {len(absent) - COLUMNS_NAMED} more" if len(absent) > COLUMNS_NAMED else ""
+        masks = "; tumour columns need tumour masks" if any(name.startswith("tumour_") for name in absent) else ""
+        raise UsageError(f"this cohort lacks columns of the run's patients: {', '.join(absent[:COLUMNS_NAMED])}{more}{masks}")
+    differ = [column for column in inner if inner[column].dtype != outer[column].dtype]
     if differ or list(inner) != list(outer):
         raise UsageError(f"columns have another type (numbers or words) in this cohort: {', '.join(map(str, differ))}")
     return inner, outer

@@ -289,7 +289,7 @@ def reason_withheld(metrics: Metrics, endpoint: str) -> str | None:
     if result is None:
         return NO_RESULT
     if result.verdict_kind != "better":
-        return f"the run's result is: {result.verdict}"
+        return f"the run's verdict is “{result.verdict}”"
     if result.too_good:
         return f"the run's result is {result.too_good}"
     permuted = {name: of.models[SHUFFLED] for name, of in metrics.endpoints.items() if SHUFFLED in of.models}

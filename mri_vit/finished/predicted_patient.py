@@ -206,7 +206,7 @@ def _remarks(
         yield UNLIKE
     for name, endpoint in endpoints.items():
         if endpoint.untrusted:
-            yield f"{name} is shown only on request and is unreliable: {endpoint.untrusted}"
+            yield f"{notation.title(name)} is shown only on request and is unreliable: {endpoint.untrusted}"
     yield from (f"outside the run's quality limits: {finding.sentence}" for finding in preparation.findings)
     yield from (f"{channel}: no scan; left empty" for channel in preparation.missing)
     yield from basis.remarks
@@ -325,6 +325,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     templates.filters.update(
         per_cent=predicted_endpoints.per_cent,
         number=notation.number,
+        counted=notation.counted,
         title=notation.title,
         sequence=recipe.title,
         interval=notation.interval,

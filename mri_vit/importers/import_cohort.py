@@ -366,8 +366,11 @@ def _finish(imported: Imported, name: str, folder: Path, console: Console) -> bo
     say(console, f"{len({v.patient for v in visits})} patients, {len(visits)} visits; scans: {scans}")
     if imported.columns:
         console.print(_label_counts(imported))
-    for reason, count in Counter(left.reason for left in imported.left_out).most_common(MOST_PRINTED):
+    reasons = Counter(left.reason for left in imported.left_out)
+    for reason, count in reasons.most_common(MOST_PRINTED):
         say(console, f"left out: {count} × {reason}", WARNING)
+    if len(reasons) > MOST_PRINTED:
+        say(console, f"left out: {len(reasons) - MOST_PRINTED} more reasons, in {files.EXCLUDED}", WARNING)
     unruled = no_rule(imported)
     cells: dict[tuple[str, str], list[Reading]] = {}
     for reading in unruled:

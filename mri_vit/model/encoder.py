@@ -265,7 +265,7 @@ class Encoder(nn.Module):
         return cast("list[Block]", list(self.blocks))
 
     def tokens(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:
-        """The encoder's input: CLS and the embedded patches, each with the position of its place."""
+        """The encoder's input: CLS and the embedded patches, each with the embedding of its grid position."""
         return self.placed(self.embed(patches.to(self.position.dtype)), position)
 
     def placed(self, embedded: Float[Tensor, "b p d"], position: Int[Tensor, "b p"]) -> Float[Tensor, "b n d"]:

@@ -87,7 +87,7 @@ def described(table: pd.DataFrame, study: Study) -> str:
 
 
 def encoder_2d(weights: Weights2D) -> Encoder:
-    """The network of a file, as our encoder over the places of one image. Raises UsageError where its heads are not known."""
+    """The network of a file, as our encoder over the positions of one image. Raises UsageError where its heads are not known."""
     dim, _, edge, _ = weights.tensors["embed.weight"].shape
     positions, mlp = weights.tensors["position"].shape[1] - 1, len(weights.tensors["blocks.0.mlp.0.bias"])
     published = {(width, depth): heads for width, depth, heads, _ in SIZES.values()}

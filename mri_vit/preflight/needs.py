@@ -49,7 +49,7 @@ MATRIX = 512  # edge of the matrices whose product tells how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
 # A map on four scans of USUAL_VOXELS and on the grid; its picture, with its share of the brain's file. Values of the demo's
-# trained networks on places of two patients of BraTS gave 41 and 45 MB for six maps, and on the demo's scans, of a 56th of the
+# trained networks on positions of two patients of BraTS gave 41 and 45 MB for six maps, and on the demo's scans, of a 56th of the
 # voxels, 3.0 to 3.6 MB. Maps that are nearly even take half.
 MAP_BYTES, MAP_PICTURE_BYTES = 6_700_000, 400_000
 STATES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments

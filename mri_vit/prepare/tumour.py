@@ -1,6 +1,6 @@
 """Tumour: a patient's tumour mask is checked against the brain that was prepared, or found by a program of the user's own.
 
-Scans can be cut around it, its volume is a control, and its place judges maps.
+Scans can be cut around it, its volume is a control, and its position judges maps.
 """
 
 from __future__ import annotations
@@ -111,8 +111,8 @@ def around(
     return volume * near, near
 
 
-def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "places"]:
-    """The tumour's share of the brain voxels of every place of the grid; 0 where there is no brain.
+def tumour_shares(mask: Volume, to_grid: Float[np.ndarray, "4 4"], prepared: Tokens) -> Float[np.ndarray, "positions"]:
+    """The tumour's share of the brain voxels of every grid position; 0 where there is no brain.
 
     `mask` lies in the world of the patient's reference (any voxel that is not 0 is tumour) on whatever voxels; `to_grid`
     carries a point of it to the grid, RAS+ mm.

@@ -32,8 +32,8 @@ from mri_vit.data.draw import Draw, Member, stacked, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import at_least_float32, of_one
 
-GLOBAL = (0.4, 1.0)  # share of the brain's places in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
-LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few places (theirs: 0.05)
+GLOBAL = (0.4, 1.0)  # share of the brain's positions in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
+LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few positions (theirs: 0.05)
 GLOBALS = 2  # boxes that the teacher sees
 # Half of the 0.04 of Caron et al. 2021, section 3.2: brains differ less than photographs. Measured on 40 synthetic patients, 150
 # epochs: CLS of one crop finds another crop of its patient among 60 new ones in 37 % (0.04: 15 %; random weights: 3 %).
@@ -114,7 +114,7 @@ class Dino(nn.Module):
         return tuple(kinds)
 
     def forward(self, *views: Tensor) -> Float[Tensor, ""]:
-        """The loss of `views`: patches and places of the global crops, and, where there are any, of the local ones."""
+        """The loss of `views`: patches and grid positions of the global crops, and, where there are any, of the local ones."""
         pairs = list(zip(views[::2], views[1::2], strict=True))
         student = torch.cat([self.head(self.gather(self.encoder(patches, position))) for patches, position in pairs])
         output, cls = self.answer(*pairs[0])

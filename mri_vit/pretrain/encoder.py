@@ -58,7 +58,7 @@ class Method(Protocol):
         ...
 
     def __call__(self, *views: Tensor) -> Tensor:
-        """The loss of a batch: patches and places of the first draw, of the second, and so on."""
+        """The loss of a batch: patches and grid positions of the first draw, of the second, and so on."""
         ...
 
     def stepped(self, progress: float) -> None:

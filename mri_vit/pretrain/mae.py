@@ -75,7 +75,7 @@ class MaskedAutoencoder(nn.Module):
         return loss
 
     def known(self, seen: Float[Tensor, "b v k"], at: Int[Tensor, "b v"]) -> tuple[Float[Tensor, "b _ d"], Int[Tensor, "b _"]]:
-        """What the decoder gets by `pretrain.decoder_reads`: CLS or the readout, then tokens; and the places of these tokens."""
+        """What the decoder gets by `pretrain.decoder_reads`: CLS or the readout, then tokens; and the positions of these."""
         if self.study.pretrain.decoder_reads == "readout":
             return rearrange(self.encoder(seen, at), "b d -> b 1 d"), at[:, :0]
         return encoded(self.encoder, seen, at), at
@@ -109,7 +109,7 @@ class Decoder(nn.Module):
     def forward(
         self, known: Float[Tensor, "b n d"], at: Int[Tensor, "b v"], position: Int[Tensor, "b h"]
     ) -> Float[Tensor, "b h k"]:
-        """`known` are CLS and the tokens seen, `at` the places of these; `place` are those to be reconstructed."""
+        """`known` are CLS and the tokens seen, `at` the grid positions of these; `position` are those to be reconstructed."""
         x = self.embed(known)
         x = torch.cat([x[:, :1], x[:, 1:] + self._positions(at), self.mask + self._positions(position)], dim=1)
         for block in self.blocks:

@@ -221,7 +221,7 @@ ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.
 FEWEST_SCORED = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
 
 Answer = Literal["yes", "no", "unsettled", "undefined"]
-OnTumour = Literal["less", "more", "no more", "undefined"]  # than the tumour's share of the places
+OnTumour = Literal["less", "more", "no more", "undefined"]  # than the tumour's share of the grid positions
 MAP_ORDER: tuple[MapKind, ...] = ("passes", "unsettled", "fails", "undefined", "none")  # what carries a finding first
 
 

@@ -159,7 +159,7 @@ def _line(text: str, location: Sequence[str]) -> int | None:
     if location[:1] == ["comparators"] and len(location) > 1:  # which are known by their names once they are read
         names = [str(one.get("name")) for one in tomllib.loads(text).get("comparators", []) if isinstance(one, dict)]
         location = ["comparators", str(names.index(location[1])) if location[1] in names else location[1], *location[2:]]
-    places = (".".join(location[:length]) for length in range(len(location), 0, -1))
+    places = (f"{'.'.join(location[:length])}{first}" for length in range(len(location), 0, -1) for first in ("", ".0"))
     return next((lines[place] for place in places if place in lines), None)
 
 
@@ -224,6 +224,7 @@ RENAMED = {  # keys of versions before 0.5, and what they are called now
     },
     "report": {"planted": "expected_verdicts"},
 }
+RENAMED_LISTS = {"rivals": "comparators"}  # likewise lists of tables
 UNSET = "unset"  # the default of a key that may be left out of the file, and has no value then
 
 
@@ -252,21 +253,26 @@ def keys(section: type[Section] = Study, prefix: str = "") -> Iterator[Key]:
 
 
 def present_name(name: str) -> str:
-    """The present name of a key of versions before 0.5: train.learning_rate for train.rate; "" for any other."""
+    """The present name of a key of versions before 0.5: train.learning_rate for train.rate; "" for any other.
+
+    Without its section a key has a present name where only one section had it.
+    """
+    if name in RENAMED_LISTS:
+        return RENAMED_LISTS[name]
     section, _, key = name.rpartition(".")
-    new = RENAMED.get(section, {}).get(key)
-    return f"{section}.{new}" if new else ""
+    found = [f"{head}.{names[key]}" for head, names in RENAMED.items() if key in names and section in ("", head)]
+    return found[0] if len(found) == 1 else ""
 
 
 def under_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as a version before 0.5 wrote them, under the present names of their keys; those of comparators too."""
     present = {
-        name: {RENAMED[name].get(key, key): value for key, value in table.items()}
+        RENAMED_LISTS.get(name, name): {RENAMED[name].get(key, key): value for key, value in table.items()}
         if name in RENAMED and isinstance(table, Mapping)
         else table
         for name, table in settings.items()
     }
-    if isinstance(comparators := settings.get("comparators"), list):
+    if isinstance(comparators := present.get("comparators"), list):
         present["comparators"] = [under_present_names(one) if isinstance(one, Mapping) else one for one in comparators]
     return present
 

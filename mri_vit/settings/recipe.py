@@ -146,7 +146,7 @@ class Model(Section):
     )
     pool: Pool = Field(default="cls", description="What the heads read of the encoded tokens.")
     tokens: Literal["all", "foreground"] = Field(
-        default="all", description="Places that become tokens: all, or those that hold brain."
+        default="all", description="Grid positions that become tokens: all, or those that hold brain."
     )
     drop_path: float = Field(
         default=0.1, ge=0, lt=1, description="Chance to skip a residual branch; Touvron et al. 2021, Table 9."
@@ -189,7 +189,7 @@ class Model(Section):
         if self.architecture != "vit":
             raise ValueError(f'depth 0 leaves the stem alone, of architecture "vit"; found {self.architecture}')
         if self.pool == "cls":
-            raise ValueError('depth 0 has no attention by which CLS could read a place; give pool = "max" or "mean"')
+            raise ValueError('depth 0 has no attention by which CLS could read a position; give pool = "max" or "mean"')
         return self
 
     @model_validator(mode="after")
@@ -240,7 +240,9 @@ class Pretrain(Section):
     @model_validator(mode="after")
     def _several(self) -> Pretrain:
         if self.method == "dino" and self.batch_size == 1:
-            raise ValueError("method dino centres the teacher and normalises the student over a batch; batch must be 2 or more")
+            raise ValueError(
+                "method dino centres the teacher and normalises the student over a batch; batch_size must be 2 or more"
+            )
         return self
 
 

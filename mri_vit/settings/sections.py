@@ -11,7 +11,7 @@ from mri_vit.settings.recipe import CHANNELS, CONTROLS, REFERENCE, SLICES, Contr
 
 # Middle of the MNI152 brain's box (x -72..72, y -107..73, z -72..82 mm); x = 0 keeps it symmetric.
 GRID_CENTRE_MM = (0.0, -17.0, 5.0)
-MAX_PLACES = 32768  # a place is stored as int16
+MAX_POSITIONS = 32768  # a place is stored as int16
 
 
 class Grid(Section):
@@ -25,9 +25,10 @@ class Grid(Section):
     def _whole_patches(self) -> Grid:
         if self.edge % self.patch:
             raise ValueError(f"edge {self.edge} is not a multiple of patch {self.patch}")
-        if self.positions > MAX_PLACES:
+        if self.positions > MAX_POSITIONS:
             raise ValueError(
-                f"edge {self.edge} in patches of {self.patch} makes {self.positions} places; at most {MAX_PLACES} can be stored"
+                f"edge {self.edge} in patches of {self.patch} makes {self.positions} grid positions; "
+                f"at most {MAX_POSITIONS} can be stored"
             )
         return self
 

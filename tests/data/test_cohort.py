@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mri_vit.data import cohort
+from mri_vit.data import cohort, columns
 from mri_vit.data.covariates import clinical_columns
 from mri_vit.errors import UsageError
 from mri_vit.settings.schema import Endpoint, Study
@@ -74,6 +74,10 @@ def test_marks_line_ends_and_separators_of_spreadsheets_are_read(tmp_path, encod
 def test_a_wrong_table_is_refused_naming_row_and_column(tmp_path, rows: list[str], message: str):
     with pytest.raises(UsageError, match=message):
         cohort.read(table(tmp_path, *rows), (MGMT, OS))
+
+
+def test_case_hides_no_near_name():
+    assert columns.nearest("mgmt", ["patient", "t1", "t2", "MGMTx", "os_days"]) == "MGMTx"
 
 
 def test_a_missing_column_gets_the_nearest_name(tmp_path):

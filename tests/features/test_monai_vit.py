@@ -98,7 +98,7 @@ def without(state: State, key: str) -> State:
         ),
         (lambda s: s | {"norm.weight": torch.ones(12)}, r"backbone\.norm\.weight has shape \[12\]; expected \[24\]"),
         (lambda s: s | {"norm2.weight": torch.ones(12)}, r"backbone\.norm2\.weight has no place in this architecture"),
-        (lambda s: s | {foreign.MONAI_ANCHOR: torch.ones(1, 9, 24)}, r"position_embeddings is of 9 places, which are no cube"),
+        (lambda s: s | {foreign.MONAI_ANCHOR: torch.ones(1, 9, 24)}, r"position_embeddings is of 9 positions, which are no cube"),
         (
             lambda s: s | {"patch_embedding.patch_embeddings.weight": torch.ones(24, 1, 8, 8)},
             r"has shape \[24, 1, 8, 8\], a 2D network; expected \[width, channels, p, p, p\]",

@@ -94,7 +94,7 @@ def test_the_published_middle_size_is_read_as_that():
 def test_a_file_that_does_not_fit_is_refused_by_file_and_key(tmp_path: Path):
     full = state("full")
     for change, told in (
-        ({"eva.pos_embed": full["eva.pos_embed"][:, :-1]}, r"eva\.pos_embed is of 26 places, which are no cube"),
+        ({"eva.pos_embed": full["eva.pos_embed"][:, :-1]}, r"eva\.pos_embed is of 26 positions, which are no cube"),
         ({"eva.blocks.1.mlp.norm.weight": torch.ones(5)}, r"eva\.blocks\.1\.mlp\.norm\.weight has shape \[5\]; expected \[64\]"),
         ({"down_projection.stem.weight": torch.ones(5)}, r"down_projection\.stem\.weight has no place"),
     ):

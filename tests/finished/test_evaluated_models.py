@@ -216,3 +216,17 @@ def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
     spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
     with pytest.raises(UsageError, match=r"have another type \(numbers or words\) in this cohort: age"):
         evaluate.covariates("clinical", TrainedRun(past.output, past), study, spoiled)
+
+
+def test_columns_that_the_other_cohort_lacks_are_named_as_missing(asked, monkeypatch):
+    past, study, others = asked
+    run = TrainedRun(past.output, past)
+    names = ["tumour_ml", *(f"tumour_t1_p{n}" for n in range(6))]
+
+    def table(name, run, of, patients):
+        return pd.DataFrame({column: [1.0] for column in ("brain_ml", *(names if of is run.study else ()))})
+
+    monkeypatch.setattr(evaluate, "covariate_table", table)
+    said = "this cohort lacks columns of the run's patients: tumour_ml, .*_p3 and 2 more; tumour columns need tumour masks"
+    with pytest.raises(UsageError, match=said):
+        evaluate.covariates("volume", run, study, others)

@@ -242,6 +242,16 @@ def test_a_workbook_beside_folders_is_read_and_one_that_cannot_be_is_left_out_wi
     assert "2 sheets" in left["reason"]
 
 
+def test_reasons_for_leaving_out_that_are_not_printed_are_counted(tmp_path: Path, capsys):
+    names = [f"{channel}.{ending}" for channel in ("t1", "t1ce", "t2", "flair") for ending in ("nrrd", "mgz")]
+    source = folder(tmp_path / "in", "P0/t1.nii.gz", *(f"P{number}/{name}" for number, name in enumerate(names, 1)))
+    said = " ".join(auto(source, tmp_path / "out", capsys).split())
+    reasons = {row["reason"] for row in rows(tmp_path / "out" / "excluded.csv")}
+    assert len(reasons) > 5
+    assert said.count("left out: 1 ×") == 5
+    assert f"left out: {len(reasons) - 5} more reasons, in excluded.csv" in said
+
+
 @pytest.mark.parametrize("name", ["clinical.txt", "clinical.TXT", "clinical.tab"])
 def test_a_table_of_text_is_read_under_its_other_endings_and_a_readme_is_none(tmp_path: Path, name: str):
     tables = {name: "patient\tmgmt\n1\t1\n", "README.txt": "Patient\n\nAge, sex, and so on.\n", "NOTE.txt": "a, b\n", "e.txt": ""}

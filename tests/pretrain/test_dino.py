@@ -267,6 +267,6 @@ def test_pretraining_by_dino_leaves_the_students_encoder_and_its_signs(study, tm
 
 
 def test_one_patient_is_no_batch_to_centre_on_but_a_masked_autoencoder_learns_from_one():
-    with pytest.raises(ValueError, match="batch must be 2 or more"):
+    with pytest.raises(ValueError, match="batch_size must be 2 or more"):
         Pretrain(method="dino", batch_size=1)
     assert Pretrain(method="mae", batch_size=1).batch_size == 1

@@ -87,8 +87,9 @@ def test_prepared_patients_do_not_go_where_the_cohort_lies(tmp_path: Path, prepa
     assert not (tmp_path / "run").exists()
 
 
-def test_the_settings_of_an_older_versions_run_are_read_under_present_names_and_an_old_option_is_not(tmp_path: Path):
-    comparator = '[[comparators]]\nname = "a"\ntrain = {rate = 0.2, tune_every = 3}\n'
+@pytest.mark.parametrize("listed", ["comparators", "rivals"])
+def test_the_settings_of_an_older_versions_run_are_read_under_present_names_and_an_old_option_is_not(tmp_path: Path, listed: str):
+    comparator = f'[[{listed}]]\nname = "a"\ntrain = {{rate = 0.2, tune_every = 3}}\n'
     old = f'name = "x"\ncohort = "in.csv"\nprepared = "p"\noutput = "."\n[train]\nmirror = false\nrate = 0.1\n{comparator}'
     (tmp_path / "study.toml").write_text(old)
     study = run_folder.run_settings(tmp_path)

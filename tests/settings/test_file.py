@@ -45,7 +45,7 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ("[train]\nedge = 3\n", r"line 6: unknown key 'train\.edge'; did you mean grid\.edge\?"),
         ('[[endpoints]]\nname = "a"\nkid = "binary"\n', "unknown key.*'kind'"),
         ('seed = "many"\n', r"line 5: seed: .* \(found 'many'\)"),
-        ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 places; at most 32768"),
+        ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 grid positions; at most 32768"),
         ("[grid]\nedge = 225\n", "edge 225 is not a multiple of patch 16"),
         ("[model]\nheads = 7\n", "dim 768 is not a multiple of heads 7"),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
@@ -93,7 +93,10 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*pattern"),
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
         ('[model]\npool = "class_attention"\n', r"model\.pool: .*'cls', 'mean' or 'max'"),
-        ("[model]\ndepth = 0\n", 'model: depth 0 has no attention by which CLS could read a place; give pool = "max" or "mean"$'),
+        (
+            "[model]\ndepth = 0\n",
+            'model: depth 0 has no attention by which CLS could read a position; give pool = "max" or "mean"$',
+        ),
         ('[model]\ndepth = 0\npool = "max"\n', "maps need a block to attend, and model.depth 0 has none; set explain.patients"),
         (
             '[[comparators]]\nname = "a"\nmodel = {architecture = "monai_vit", depth = 0, pool = "max"}\n',
@@ -160,6 +163,11 @@ def test_a_key_of_an_older_version_is_refused_with_its_present_name(tmp_path: Pa
 def test_a_comparators_key_of_an_older_version_is_refused_with_its_present_name(tmp_path: Path):
     with pytest.raises(UsageError, match=r"'comparators\.a\.train\.rate': train\.rate is now train\.learning_rate"):
         study_file.load(study(tmp_path, '[[comparators]]\nname = "a"\ntrain = {rate = 0.1}\n'))
+
+
+def test_a_list_of_an_older_version_is_refused_with_its_present_name_and_line(tmp_path: Path):
+    with pytest.raises(UsageError, match=r"line 5: unknown key 'rivals': rivals is now comparators$"):
+        study_file.load(study(tmp_path, '[[rivals]]\nname = "a"\n'))
 
 
 def test_a_missing_study_file_is_named(tmp_path):

@@ -4,7 +4,7 @@ inputs that raise its numbers most, and its loss landscape.
 Planes follow the radiological convention: the patient's right is on the picture's left. Axes are mm of the grid's frame.
 
 Letters: p tokens that are given, n = p + 1 with CLS first, m components, s patch edge (of a landscape steps along a direction),
-g places, c scans, e grid edge, l layers, h heads.
+g grid positions, c scans, e grid edge, l layers, h heads.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ def heads_atlas(rows: Float[np.ndarray, "l h p"], tokens: Integer[np.ndarray, "p
     layers, heads, _ = rows.shape
     (x0, x1), (y0, y1), _ = _box(tokens, grid)
     i, j, _ = _index(position, grid)
-    across, down = x1 - x0 + 2, y1 - y0 + 2  # of a tile in places, with a gap of one
+    across, down = x1 - x0 + 2, y1 - y0 + 2  # of a tile in grid positions, with a gap of one
     sheet = np.full((layers * down, heads * across), np.nan)
     width = WIDTH if heads <= 6 else 2 * WIDTH  # inches: a tile is at least half an inch across
-    scale = (width - 0.5) / sheet.shape[1]  # inches per place
+    scale = (width - 0.5) / sheet.shape[1]  # inches per grid position
     height, room = scale * sheet.shape[0], 1.05  # inches; below the tiles room for labels and the bar
     figure = Figure(figsize=(width, height + room))
     axes = figure.add_axes((0.45 / width, room / (height + room), scale * sheet.shape[1] / width, height / (height + room)))

@@ -96,7 +96,7 @@ class Feature:
 
 @dataclass(frozen=True, eq=False)
 class BrainFrame:
-    """Where inputs are optimised: the places and the brain of one patient; `roughness` is that of the patient's own scans."""
+    """Where inputs are optimised: the positions and the brain of one patient; `roughness` is that of the patient's own scans."""
 
     position: Int[Tensor, "p"]
     brain: Bool[Tensor, "e e e"]
@@ -171,7 +171,7 @@ def represented(net: Network, patients: Sequence[Patient], study: Study) -> Floa
 
 
 def read(net: Network, volume: Float[Tensor, "c e e e"], position: Int[Tensor, "p"]) -> Float[Tensor, "1 d"]:
-    """What the heads read of a volume at these places."""
+    """What the heads read of a volume at these grid positions."""
     patch = net.grid.patch
     patches = rearrange(volume, "c (i x) (j y) (k z) -> (i j k) (c x y z)", x=patch, y=patch, z=patch)
     return net.encoder(patches[position][None], position[None])
@@ -374,7 +374,7 @@ def random_direction(net: nn.Module, generator: torch.Generator) -> Direction:
 
 def lengths(weight: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """The length of each filter of a weight with two axes or more, to be multiplied with it."""
-    axes = (-1,) if weight.dim() == 3 else tuple(range(1, weight.dim()))  # a table of vectors is stored as [1 places width]
+    axes = (-1,) if weight.dim() == 3 else tuple(range(1, weight.dim()))  # a table of vectors is stored as [1 positions width]
     return weight.square().sum(dim=axes, keepdim=True).sqrt()
 
 

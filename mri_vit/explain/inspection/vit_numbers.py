@@ -33,7 +33,7 @@ from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 
-PATIENTS = 4  # over which attention distances are averaged: heads differ by far more than patients do, and 2744 places take time
+PATIENTS = 4  # over which attention distances are averaged: heads differ by more than patients do, and 2744 positions take time
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the position itself and CLS: a table that fits a page
 NUMBERS_SHOWN = 3  # of each vector, likewise
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
@@ -105,7 +105,7 @@ class VitNumbers:
     moved: Bool[np.ndarray, "g"]
     uniform_mm: float
     patients: int  # over which distances are averaged
-    tokens: Integer[np.ndarray, "p"]  # places of the first patient's tokens
+    tokens: Integer[np.ndarray, "p"]  # grid positions of the first patient's tokens
     token: int  # the one inspected, counted from 0 without CLS
     position: int
     position_mm: Point
@@ -119,7 +119,7 @@ class VitNumbers:
 def measure_vit(
     subject: InspectedFold, position_mm: Point | None = None, layer: int | None = None, head: int | None = None
 ) -> VitNumbers:
-    """Every number of the page; place in mm, layer and head counted from 1."""
+    """Every number of the page; grid position in mm, layer and head counted from 1."""
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
@@ -153,7 +153,7 @@ def measure_vit(
 def _stage(
     net: Network,
     cubes: Float[np.ndarray, "f c s s s"],
-    batches: Sequence[tuple[Float[Tensor, "_ _ k"], Integer[Tensor, "_ _"]]],  # as many places as each patient has
+    batches: Sequence[tuple[Float[Tensor, "_ _ k"], Integer[Tensor, "_ _"]]],  # as many grid positions as each patient has
     token: int,
     rolled: Float[np.ndarray, "n"],
     study: Study,
@@ -355,14 +355,14 @@ def uniform_distance(position: Int[Tensor, "1 p"], grid: Grid) -> float:
 
 
 def _distance(a: Float[Tensor, "r 3"], b: Float[Tensor, "p 3"]) -> Float[Tensor, "r p"]:
-    return (a[:, None] - b[None]).norm(dim=2)  # cdist's matrix product would leave a place some micrometres from itself
+    return (a[:, None] - b[None]).norm(dim=2)  # cdist's matrix product would leave a grid position some micrometres from itself
 
 
 @torch.no_grad()
 def attention_rows(
     encoder: Encoder, patches: Float[Tensor, "1 p k"], position: Int[Tensor, "1 p"], queries: Sequence[int]
 ) -> Float[np.ndarray, "q l h n"]:
-    """Attention rows of these tokens in every layer and head; query 0 is CLS, token i of `place` is i + 1. Rows sum to 1."""
+    """Attention rows of these tokens in every layer and head; query 0 is CLS, token i of `position` is i + 1. Rows sum to 1."""
     rows = []
     for attention, x in _inputs(encoder, patches, position):
         q, k, _ = attention.project(x)

@@ -72,7 +72,7 @@ def gradient_rollout(
 def integrated_gradients(
     net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """Integrated gradients of every endpoint by place, ≥ 0 and in units of the target.
+    """Integrated gradients of every endpoint by grid position, ≥ 0 and in units of the target.
 
     Definition: the positive part of the sum, over a patch's numbers, of `integrated_gradients_by_scan`'s attributions: what
     supports the prediction, less what contradicts it there.
@@ -84,12 +84,12 @@ def integrated_gradients(
 def integrated_gradients_by_scan(
     net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
-    """Integrated gradients of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
+    """Integrated gradients of every endpoint, summed over the voxels of each grid position's patch in each scan, with their sign.
 
     Definition: how much each voxel moves the target on the path from empty patches (0, the brain's mean brightness) at the
-    same places to the patient's.
+    same grid positions to the patient's.
     Formula: x · ∫₀¹ ∇f(αx) dα by Gauss-Legendre with `STEPS` nodes.
-    Assumption: the straight path between the two is a fair one; the brain's outline, given by the places, is never taken away.
+    Assumption: the straight path between the two is a fair one; the brain's outline, given by the positions, is never taken away.
     Places, scans and voxels together add up to f(x) − f(0), but for the rule's error.
     Source: Sundararajan, Taly & Yan 2017, arXiv:1703.01365, section 3; the sum is their completeness.
     Parameters are those of `gradient_attention`; scans are in the order of the network's channels, values in units of the target.
@@ -113,7 +113,7 @@ def integrated_gradients_by_scan(
 def gradient_by_scan(
     net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
 ) -> dict[str, Float[Tensor, "b p c"]]:
-    """Gradient × input of every endpoint, summed over the voxels of each place's patch in each scan, with their sign.
+    """Gradient × input of every endpoint, summed over the voxels of each grid position's patch in each scan, with their sign.
 
     Definition: how fast the target moves with each voxel at the patient's own scan, times the voxel.
     Formula: x · ∇f(x): one node of the path of `integrated_gradients_by_scan`, at the cost of one backward pass.
@@ -241,15 +241,15 @@ def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], 
 def gradcam_by_place(
     net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """Grad-CAM of every endpoint's target, of a network of `BASELINES` that has a last convolutional map, as means over places.
+    """Grad-CAM of every endpoint's target, of one of `BASELINES` that has a last convolutional map, as means over positions.
 
-    Definition: `gradcam` of the target of target.py at the network's `layer`, in the mean over the voxels of each place. The
+    Definition: `gradcam` of the target of target.py at the network's `layer`, in the mean over the voxels of each position. The
     layer is coarser than the places (`layer_mm`), so that these lose nothing of it.
     Assumption: as for `gradcam`, which is exact for a binary endpoint and for Cox: their evidence is linear in the layer's mean.
     The layer's voxels are taken to tile the volume evenly, as in the source; padding may move what they saw by half of one.
 
     Parameters are those of `gradient_attention`, the network in evaluation mode. Values are in units of target and layer; 0 where
-    a place lies outside the box that is read. Raises ValueError when the network has no such map.
+    a grid position lies outside the box that is read. Raises ValueError when the network has no such map.
     """
     layer = _layer(net)
     with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:

@@ -3,7 +3,7 @@
 A Vision Transformer is not given a block's tokens; a network of volumes, which reads every voxel, is given air in their place.
 
 Letters: b patients, p tokens that are given, n = p + 1 with CLS first, k numbers in a patch, d width, c scans in the order of the
-network's channels, o blocks of places.
+network's channels, o blocks of grid positions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mri_vit.explain.methods.target import TargetSigns, evidences, features, in_
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.network import Network
 
-EDGE = 2  # places along a block's edge: 32 mm on the full grid, the size of a tumour; one place hides too little to be missed
+EDGE = 2  # positions along a block's edge: 32 mm on the full grid, the size of a tumour; one alone hides too little to be missed
 PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 
@@ -67,7 +67,7 @@ def occlusion_by_air(
     what it makes of the hole's edges is in the map too. Voxels are z-scored in the brain, where 0 is the mean brightness: a hole
     is a grey one, as in the source.
     Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2.
-    Parameters are those of `occlusion`, the network in evaluation mode; 0 where a place lies outside the box that it reads.
+    Parameters are those of `occlusion`, the network in evaluation mode; 0 where a position lies outside the box that it reads.
     """
     signs = predicted(net, patches, position, signs)
     full = evidences(net, features(net, patches, position))
@@ -81,7 +81,7 @@ def occlusion_by_air(
 
 
 def blocks(position: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
-    """Which places each block holds; blocks without a given place are not there."""
+    """Which grid positions each block holds; blocks without a given grid position are not there."""
     i, j, k = position // side**2, position // side % side, position % side
     wide = -(-side // EDGE)
     block = (i // EDGE * wide + j // EDGE) * wide + k // EDGE

@@ -1,6 +1,6 @@
 """A patient's maps by one network: computed once, before anything is written, for pictures and for scores alike.
 
-Letters: b patients, p tokens that are given, k numbers in a patch, f those of a patient's places that hold brain.
+Letters: b patients, p tokens that are given, k numbers in a patch, f those of a patient's grid positions that hold brain.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PER_ENDPOINT = {
     "gradcam": gradcam_by_place,
     "occlusion_by_air": occlusion_by_air,
 }
-SHARES = ("rollout", "cls_attention")  # their row over CLS and the places sums to 1, so CLS's own share is known
+SHARES = ("rollout", "cls_attention")  # their row over CLS and the grid positions sums to 1, so CLS's own share is known
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def relevances(
     maps = {}
     for method in methods:
         if method == "rollout":
-            maps[method, ""] = rollout(net.encoder, patches, position)[:, 1:]  # CLS's own share belongs to no place
+            maps[method, ""] = rollout(net.encoder, patches, position)[:, 1:]  # CLS's own share belongs to no grid position
         elif method == "cls_attention":
             maps[method, ""] = cls_attention(net.encoder, patches, position)[:, 1:]
         else:
@@ -176,13 +176,13 @@ def maps_by_scan(
 ) -> dict[Key, dict[str, Float[Tensor, "b"]]]:
     """How much of each map comes from each scan.
 
-    Definition: a place's value is split among its scans in proportion to the size of their attributions there,
-    and each scan's part is summed over the places. A map that belongs to no endpoint ("") is split by the mean of the
+    Definition: a grid position's value is split among its scans in proportion to the size of their attributions there,
+    and each scan's part is summed over the grid positions. A map that belongs to no endpoint ("") is split by the mean of the
     endpoints' proportions. Places at which no scan has an attribution, as background has none, are left out.
-    Assumption: what makes a place matter to the map also makes its voxels matter to the evidence. The shares describe where
+    Assumption: what makes a position matter to the map also makes its voxels matter to the evidence. The shares describe where
     both meet; they are no part of the map's method.
 
-    `maps` are by method and endpoint, as `relevances` gives them; `attributions` of the same places are as
+    `maps` are by method and endpoint, as `relevances` gives them; `attributions` of the same grid positions are as
     `gradient.gradient_by_scan` or `integrated_gradients_by_scan` give them. The shares add up to 1; NaN where the map is zero
     throughout.
     """

@@ -1,4 +1,4 @@
-"""Attention rollout (Abnar & Zuidema 2020, arXiv:2005.00928): how much of the CLS token's output each place had a part in.
+"""Attention rollout (Abnar & Zuidema 2020, arXiv:2005.00928): how much of the CLS token's output each position had a part in.
 
 Per block Â = F + I with rows made to sum to 1, where F is the attention fused over heads (their mean, in which case Â = ½F + ½I,
 or their maximum or minimum), multiplied through the blocks. Only the CLS row of the product is wanted, so that row is carried
@@ -36,12 +36,12 @@ def rollout(
 
     The fused matrices are taken during one forward pass in blocks of rows; of the last block only the CLS row is computed.
     Where the heads read other tokens beside CLS (`encoder.pool`), the readout is one more step: a feature's largest value is
-    attention with all its weight at one place, their mean is attention that is even, and CLS counts as much as these.
+    attention with all its weight at one grid position, their mean is attention that is even, and CLS counts as much as these.
 
     Parameters
     ----------
     encoder : Encoder
-    patches, place : the given places of each patient
+    patches, position : the given grid positions of each patient
     heads : {"mean", "max", "min"}
         How a block's heads are fused.
     discard : float, at least 0 and below 1
@@ -53,7 +53,7 @@ def rollout(
     Returns
     -------
     Float[Tensor, "b n"]
-        Column 0 is CLS's own share, the others belong to the given places in their order.
+        Column 0 is CLS's own share, the others belong to the given grid positions in their order.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def rollout(
     >>> import torch
     >>> from mri_vit import ViT, rollout
     >>> vit = ViT(patch_size=8, places=27, dim=16, depth=2, heads=2, mlp=32).eval()
-    >>> row = rollout(vit, torch.randn(1, 10, 8), torch.arange(10)[None])  # ten of 27 places
+    >>> row = rollout(vit, torch.randn(1, 10, 8), torch.arange(10)[None])  # ten of 27 grid positions
     >>> row.shape, round(row.sum().item(), 5)
     (torch.Size([1, 11]), 1.0)
     """

@@ -1,7 +1,7 @@
 """The cohort's mean maps by label, on the prepared grid, and where two groups differ.
 
 Brains are aligned to the MNI152 frame rigidly and keep their size, so the same voxel is the same structure within about a
-centimetre only. Letters: e grid edge, n patients, p places, h, w pixels.
+centimetre only. Letters: e grid edge, n patients, p grid positions, h, w pixels.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Grou
 def largest_difference(
     first: Float[np.ndarray, "n p"], second: Float[np.ndarray, "m p"], generator: np.random.Generator
 ) -> tuple[float, float]:
-    """The largest absolute difference of two groups' mean maps over the places, and how often chance makes one as large.
+    """The largest absolute difference of two groups' mean maps over the grid positions, and how often chance makes one as large.
 
     Definition: p = (1 + number of permutations of the labels whose largest difference is as large) / (1 + permutations).
     Assumption: patients are independent, and without a difference their labels could be exchanged. The largest over all
-    places is compared with the largest over all places, so p holds for the whole map, however many places it has.
+    positions is compared with the largest over all positions, so p holds for the whole map, however many grid positions it has.
     Source: Nichols & Holmes 2002, doi:10.1002/hbm.1058.
     """
     values = np.concatenate([first, second]).astype(np.float64)

@@ -65,7 +65,7 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Space:
-    """The voxels that maps are laid on: which are brain, and of which places each brain voxel is made (rows sum to 1)."""
+    """The voxels that maps are laid on: which are brain, and of which grid positions each brain voxel is made (rows sum to 1)."""
 
     affine: Float[np.ndarray, "4 4"]
     inside: Bool[np.ndarray, "x y z"]
@@ -284,7 +284,7 @@ def space(
     A scan's voxel is brain where the grid's nearest one is. Near the brain's border only positions that have a value count, so a
     map does not fade there for lack of neighbours. The result serves every map of the same positions.
 
-    `affine` carries a voxel's index to RAS+ mm, `to_grid` the scan's RAS+ mm to the grid's; `place` are the positions that will
+    `affine` carries a voxel's index to RAS+ mm, `to_grid` the scan's RAS+ mm to the grid's; `position` are those that will
     have a value, in the order of the values.
     """
     on_grid = Volume(brain.astype(np.uint8), np.array(grid.affine))
@@ -295,10 +295,10 @@ def space(
     centres[:3, 3] = np.array(grid.affine)[:3, 3] + grid.spacing_mm * (grid.patch - 1) / 2  # the first one's centre
     to_place = np.linalg.inv(centres) @ to_grid @ affine  # a voxel's index to an index among the grid positions
     at = np.argwhere(inside).astype(np.float32) @ to_place[:3, :3].T.astype(np.float32) + to_place[:3, 3].astype(np.float32)
-    at = at.clip(0, grid.side - 1).T  # [3 v]; half a place beyond the outermost centres their value holds on
+    at = at.clip(0, grid.side - 1).T  # [3 v]; half a grid position beyond the outermost centres their value holds on
     below = at.astype(np.int32)
     beyond = at - below
-    strides = np.array([[grid.side**2], [grid.side], [1]], np.int32)  # place = (i·side + j)·side + k
+    strides = np.array([[grid.side**2], [grid.side], [1]], np.int32)  # grid position = (i·side + j)·side + k
     ends = (below * strides, np.minimum(below + 1, grid.side - 1) * strides)  # the neighbours on either side, per axis
     nearness = (1 - beyond, beyond)
     row_of = np.full(grid.positions, -1, np.int32)
@@ -308,7 +308,7 @@ def space(
         row = row_of[ends[x][0] + ends[y][1] + ends[z][2]]
         column[:, corner] = row.clip(0)
         share[:, corner] = nearness[x][0] * nearness[y][1] * nearness[z][2] * (row >= 0)
-    share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-6)  # 1e-6: a voxel all of whose places lack a value stays 0
+    share /= np.maximum(share.sum(axis=1, keepdims=True), 1e-6)  # 1e-6: a voxel all of whose grid positions lack a value stays 0
     rows = np.arange(0, column.size + 1, 8, dtype=np.int32)
     return Space(affine, inside, csr_array((share.ravel(), column.ravel(), rows), shape=(at.shape[1], len(position))))
 

@@ -108,14 +108,15 @@ def _every_model(metrics: Metrics, name: str) -> list[ForestRow]:
 
 def _models(models: Mapping[str, Result]) -> list[ForestRow]:
     """A row per model, filled where its verdict differs from chance."""
-    rows = []
-    for model, stroke in panels.drawn(models):
-        result = models[model]
-        row = _row(model, symbol(result), result.judged, result.n, stroke)
-        if result.verdict_kind == "undefined":  # without an interval, which would suggest a result
-            row = replace(row, text=f"{symbol(result)} {judged_figure(result)}", low=row.value, high=row.value)
-        rows.append(replace(row, filled=result.verdict_kind in ("better", "worse")))
-    return rows
+    return [_whole(model, models[model], stroke) for model, stroke in panels.drawn(models)]
+
+
+def _whole(label: str, result: Result, stroke: panels.Stroke) -> ForestRow:
+    """A result over all patients; without an interval where it cannot be judged, because that would suggest a result."""
+    row = _row(label, symbol(result), result.judged, result.n, stroke)
+    if result.verdict_kind == "undefined":
+        row = replace(row, text=f"{symbol(result)} {judged_figure(result)}", low=row.value, high=row.value)
+    return replace(row, filled=result.verdict_kind in ("better", "worse"))
 
 
 def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke) -> ForestRow:
@@ -176,7 +177,7 @@ def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterat
     styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
         overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
-        groups = [(model, [_row("all patients", symbol(overall), overall.judged, overall.n, styles[model])])]
+        groups = [(model, [_whole("all patients", overall, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
             groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
         measure = f"{symbol(overall)}, 95 % interval (patients, {flag})"

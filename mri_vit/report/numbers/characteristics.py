@@ -131,9 +131,13 @@ def _columns(run: Run) -> tuple[list[str], int]:
 
 
 def _row(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
-    """A number where every filled cell of the table is one and more than a few differ, as of subgroups; else words."""
+    """A number where every filled cell of the table is one and more than a few differ, as of subgroups; else words.
+
+    In an evaluation a column that the run's own cohort has is of the run's kind, however few differ here.
+    """
     values = numbers(column, table[column].str.strip().tolist())
-    if values is not None and pd.Series(values).nunique() >= FEWEST_DISTINCT:
+    few = values is None or pd.Series(values).nunique() < FEWEST_DISTINCT
+    if values is not None and (_found(before, column, "number") or not (few or _found(before, column, "words"))):
         return _of_numbers(column, pd.Series(values, table.index), groups, before)
     return _of_words(table, column, groups, before)
 
@@ -183,7 +187,9 @@ def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before
         own = _counted(_filled(group.rows, column), kept, lumped)
         other = None if group.others is None else _counted(_filled(group.others, column), kept, lumped)
         cells.append(_counts(own, len(group.rows), other))
-    if before:
+    if before and (number := _found(before, column, "number")):  # words here, so only how many are known can be set beside
+        cells.append(_cell(before.splits[0].n, number.cells[0].known))
+    elif before:
         here = np.array(cells[0].counts, dtype=int)
         cells.append(_counts(_by_level(past, kept, lumped), before.splits[0].n, here))
     levels = (*kept, *((OTHER,) if lumped else ()))

@@ -115,8 +115,8 @@ def _characteristics(metrics: Metrics) -> Iterator[Cells]:
     for row in metrics.table1.rows:
         for split, cell in zip(metrics.table1.splits, row.cells, strict=True):
             figures = _cells(cell)
-            counts = figures.pop("counts") or [None]
-            for level, count in zip(row.levels or ("",), counts, strict=True):
+            levels = row.levels or ("",)
+            for level, count in zip(levels, figures.pop("counts") or [None] * len(levels), strict=True):
                 head = {"column": row.column, "kind": row.kind, "level": level, "split": split.name, "n": split.n}
                 yield {**head, "count": count, **figures, "by_chance": _cells(split)["by_chance"]}
 

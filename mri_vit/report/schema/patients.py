@@ -11,7 +11,7 @@ from mri_vit.settings.sections import AnyMethod
 
 ColumnKind = Literal["number", "words", "label", "follow-up"]
 Trait = Literal["finding", "site", "brain_ml", "tumour_share"]
-Order = Literal["deletion", "insertion"]  # of places by their value in a map, highest first: left out, or put in
+Order = Literal["deletion", "insertion"]  # of positions by their value in a map, highest first: left out, or put in
 MapKind = Literal["passes", "unsettled", "fails", "undefined", "none"]  # of the verdict on a method's maps of an endpoint
 
 
@@ -91,7 +91,7 @@ class Patient(Part):
     maps: tuple[str, ...] = Field(description="ids of the visits that have maps")
     brain_ml: Number = Field(description="volume of the brain of the first visit, in ml; null where it is not known")
     tumour_share: Number = Field(
-        description="share of the tumour in the brain's places, of the first scored visit; null without scores or a tumour mask"
+        description="tumour's share of the brain's positions, of the first scored visit; null without scores or a tumour mask"
     )
 
 
@@ -160,7 +160,7 @@ class PatientMaps(Part):
     model: str | None = Field(description="whose maps these are")
     repeat: int | None = Field(description="of the model, counted from 0")
     fold: int | None = Field(description="of the model, counted from 0")
-    tokens: int | None = Field(description="places that the model read")
+    tokens: int | None = Field(description="grid positions that the model read")
     maps: tuple[ShownMap, ...]
 
 
@@ -176,16 +176,16 @@ class MapFigures(Part):
     """One method's maps of one endpoint, evaluated over patients. Falls of the evidence are in its standard deviations."""
 
     n: int = Field(description="patients")
-    deletion: Mean = Field(description="fall of the evidence when places are left out in the map's order")
+    deletion: Mean = Field(description="fall of the evidence when positions are left out in the map's order")
     deletion_random: Mean = Field(description="the same in random order")
     deletion_gain: Mean = Field(description="paired difference of the two; above 0, the map's order is better")
-    insertion: Mean = Field(description="gap to the full evidence when places are put in by the map's order")
+    insertion: Mean = Field(description="gap to the full evidence when positions are put in by the map's order")
     insertion_random: Mean = Field(description="the same in random order")
     insertion_gain: Mean = Field(description="paired difference of the two; above 0, the map's order is better")
     hits: Mean = Field(description="share of patients whose map peaks on the tumour")
-    hit_chance: Mean = Field(description="the share that a random place has")
+    hit_chance: Mean = Field(description="the share that a random position has")
     hit_simulated: Mean = Field(description="the share that simulated smooth maps have")
-    energy_ratio: Mean = Field(description="the map's share on the tumour over the tumour's share of places")
+    energy_ratio: Mean = Field(description="the map's share on the tumour over the tumour's share of positions")
     energy_simulated: Mean = Field(description="the same of simulated smooth maps")
     hit_randomised: Mean = Field(description="hits of networks with randomised weights; n is networks")
     energy_randomised: Mean = Field(description="energy ratio of networks with randomised weights; n is networks")
@@ -216,9 +216,9 @@ class MeanCurve(Part):
 
 
 class MapCurves(Part):
-    """Curves of leaving places out, or of putting them in."""
+    """Curves of leaving positions out, or of putting them in."""
 
-    fraction: tuple[Number, ...] = Field(description="share of places left out, or put in")
+    fraction: tuple[Number, ...] = Field(description="share of positions left out, or put in")
     orders: dict[str, MeanCurve] = Field(description="by method, and in random order")
 
 

@@ -34,6 +34,7 @@ from mri_vit.report.words.notation import (
     SYMBOLS,
     adjusted_p,
     change,
+    counted,
     ends,
     interval,
     is_defined,
@@ -87,8 +88,8 @@ def too_small(group: SubgroupFigures, kind: EndpointKind) -> str | None:
     """Why a subgroup is too small to judge."""
     if not group.small:
         return None
-    rarer = "patients of the rarer class" if kind == "binary" else "deaths"
-    return f"too small to judge: {group.rarer} {rarer}; at least {FEWEST_EVENTS} are needed"
+    rarer = f"{counted(group.rarer, 'patient')} of the rarer class" if kind == "binary" else counted(group.rarer, "death")
+    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
 
 
 def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:

@@ -15,7 +15,7 @@ from made.metrics import part
 from PIL import Image
 
 from mri_vit import style
-from mri_vit.report.figures import endpoint_curves, panels
+from mri_vit.report.figures import endpoint_curves, gallery, panels
 from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.numbers import results
 from mri_vit.report.pages import csv_tables, page_pictures
@@ -135,6 +135,15 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
         panels.forest([("MGMT", [row])], "AUC"),
     ]
     assert all(style.to_bytes(figure, "svg").startswith(b"<?xml") for figure in drawn)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text", "low"), [("undefined", "AUC 0.000", 0.0), ("chance", "AUC 0.000 [-0.100, 0.400]", -0.1)]
+)
+def test_subgroups_show_no_interval_of_a_result_that_cannot_be_judged(verdict, text, low):
+    overall = part(BinaryResult, {"n": 7, "verdict_kind": verdict, "judged": {"value": 0.0, "low": -0.1, "high": 0.4}})
+    row = gallery._whole("all patients", overall, panels.COMPARED[0])
+    assert (row.text.replace("\N{MINUS SIGN}", "-"), row.low, row.filled) == (text, low, False)
 
 
 def test_equal_figures_are_equal_bytes():

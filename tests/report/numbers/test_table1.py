@@ -16,6 +16,7 @@ from made.run import FOLDS, make_run
 
 from mri_vit.report import assembly
 from mri_vit.report.numbers import characteristics
+from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import SurvivalEndpoint
@@ -161,6 +162,27 @@ def test_a_characteristic_that_the_other_cohort_lacks_is_known_in_nobody_there(e
     found = characteristics.table1(replace(outside, study=study, cohort=outside.cohort.assign(grade="4", atrx="1")))
     assert cell(found, "grade", "words", "development").known == 0
     assert (cell(found, "atrx", "label", "development").known, cell(found, "atrx", "label", "all").counts) == (0, (40,))
+
+
+def test_a_number_in_the_other_cohort_is_one_here_however_few_differ(evaluated):
+    inside, outside = evaluated
+    ages = ["44" if i % 2 else "63" for i in range(len(outside.cohort))]
+    found = characteristics.table1(replace(outside, cohort=outside.cohort.assign(age=ages)))
+    before = characteristics.table1(inside)
+    assert cell(found, "age", "number", "all").median in (44.0, 53.5, 63.0)
+    assert cell(found, "age", "number", "development").median == cell(before, "age", "number", "all").median
+
+
+def test_words_beside_a_number_of_the_other_cohort_do_not_make_it_unknown_there(evaluated):
+    inside, outside = evaluated
+    ages = ["over 89" if i == 0 else "63" for i in range(len(outside.cohort))]
+    mixed = replace(outside, cohort=outside.cohort.assign(age=ages))
+    found = characteristics.table1(mixed)
+    there = cell(found, "age", "words", "development")
+    assert (there.known, there.counts) == (cell(characteristics.table1(inside), "age", "number", "all").known, ())
+    table = csv_tables.report_tables(mixed, assembly.metrics(mixed), pd.DataFrame())["table1"].query("column == 'age'")
+    assert set(table.loc[table.split == "development", "level"]) == {"over 89", "63"}
+    assert table.loc[table.split == "development", "count"].isna().all()
 
 
 def test_an_age_that_cannot_be_is_no_part_of_the_mean(run):
