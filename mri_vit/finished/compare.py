@@ -214,7 +214,7 @@ def _alone(a: list[str], b: list[str]) -> Alone:
 def _print(found: Comparison, console: Console) -> None:
     """Print the runs, differing settings, and the results; fits 80 columns."""
     for letter, side in (("A", found.a), ("B", found.b)):
-        console.print(plain(f"{letter}  {side.name}: {comparison.DESIGNS[side.design]}, {side.patients} patients"))
+        console.print(plain(f"{letter}  {side.name}: {comparison.DESIGNS[side.design]}, {counted(side.patients, 'patient')}"))
     decisive = [setting for setting in found.settings if setting.decides]
     for setting in decisive[:SETTINGS_SHOWN]:
         console.print(plain(f"   {setting.key}: {notation.setting(setting.a)} in A, {notation.setting(setting.b)} in B"))
@@ -228,7 +228,7 @@ def _print(found: Comparison, console: Console) -> None:
 
 
 def _table(found: Comparison) -> Table:
-    heading = f"On {found.patients.both} patients in both runs; p adjusted over {found.tests} tests"
+    heading = f"On {counted(found.patients.both, 'patient')} in both runs; p adjusted over {counted(found.tests, 'test')}"
     table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in ("endpoint", "model", "n", "A", "B", "A − B [95 %]", "adj. p"):
         table.add_column(column, no_wrap=column in ("n", "A", "B", "A − B [95 %]"))

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.parts import Part
+from mri_vit.run.screen import counted as counted
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import ENDPOINT_TITLES
 
@@ -246,11 +247,6 @@ def is_known(value: object) -> bool:
 def capitalize_first(text: str) -> str:
     """The text with its first letter as a capital, the others as they are."""
     return text[:1].upper() + text[1:]
-
-
-def counted(number_of: int, thing: str) -> str:
-    """1 patient, 2 patients."""
-    return f"{number_of} {thing}{'' if number_of == 1 else 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:
