@@ -108,6 +108,11 @@ class ChanceTest(Part):
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method")
     p_below: Number = Field(description="one-sided p of so low a value, not adjusted, without refits on permuted labels")
     p_below_adjusted: Number = Field(description="`p_below`, adjusted by Holm's method")
+    least: Number = Field(
+        default=math.nan,
+        description="least `value` with a `p` of at most 0.05 in these patients and folds where no two scores are equal, without "
+        "refits on permuted labels; above 1 where there is none; null in reports before 0.6",
+    )
 
 
 class Retraining(Part):
