@@ -177,6 +177,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         is_finding=is_finding,
         table1_heads=run_facts.table1_heads,
         table1_lines=run_facts.table1_lines,
+        table1_compares=run_facts.table1_compares,
         table1_caption=run_facts.table1_caption,
     )
     return environment

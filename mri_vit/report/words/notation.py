@@ -20,6 +20,7 @@ from mri_vit.report.schema.parts import Part
 from mri_vit.run.screen import counted as counted
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import ENDPOINT_TITLES
+from mri_vit.style import tied as tied
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
@@ -176,13 +177,6 @@ def duration(seconds: float | int | None) -> str:
 def percent(share: float, digits: int = 0) -> str:
     """A share in per cent, which stay on one line: 20 %."""
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
-
-
-def tied(sentence: str) -> str:
-    """The sentence with numbers and their per cent sign, and p and its number, kept on one line."""
-    for words in (" %", "p = ", "p < ", "p > "):
-        sentence = sentence.replace(words, words.replace(" ", "\N{NO-BREAK SPACE}"))
-    return sentence
 
 
 def symbol(result: BinaryResult | SurvivalResult) -> str:

@@ -136,6 +136,11 @@ def table1_lines(rows: Iterable[Row], splits: tuple[Split, ...]) -> list[Table1L
     return [line for row in rows for line in _row_lines(row, splits)]
 
 
+def table1_compares(table: Table1) -> bool:
+    """Whether any of its columns is compared with other patients, so that there is a difference to show."""
+    return any(split.kind in COMPARED_SPLITS for split in table.splits)
+
+
 def table1_caption(table: Table1) -> str:
     """What the columns of differences say, and why there is no p."""
     compared = [split for split in table.splits if split.kind in COMPARED_SPLITS]
