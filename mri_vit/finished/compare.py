@@ -236,7 +236,9 @@ def _table(found: Comparison) -> Table:
         for model, row in endpoint.models.items():
             p = notation.p_alone(row.p_adjusted) if notation.is_defined(row.p_adjusted) else "–"
             results = [notation.number(side.value) for side in (row.a, row.b)]
-            cells = [name, model, str(row.n), *results, notation.change(row.difference, row.low, row.high)]
+            unjudged = comparison.few(endpoint.kind, row.n, row.marked)  # an interval would vouch for such a difference
+            difference = with_sign(row.difference) if unjudged else change(row.difference, row.low, row.high)
+            cells = [name, model, str(row.n), *results, difference]
             table.add_row(*(plain(cell) for cell in (*cells, comparison.KINDS["same"] if row.kind == "same" else p)))
     return table
 
@@ -316,7 +318,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
     environment = style.templates("mri_vit.report.pages")
     filters = (
         *(notation.number, notation.between, notation.interval, notation.adjusted_p, notation.p_alone, notation.setting),
-        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed),
+        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed, with_sign),
     )
     environment.filters.update({function.__name__: function for function in filters})
     return environment.get_template("compared.html").render(
@@ -328,6 +330,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
         marked=comparison.MARKED,
+        few=comparison.few,
         symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
         named=NAMED,

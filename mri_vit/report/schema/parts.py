@@ -263,8 +263,8 @@ class InternalEstimate(Part):
 
     measure: Literal["auc", "harrell_c"]
     value: Number = Field(description="point estimate")
-    low: Number = Field(description="lower end of the 95 % confidence interval")
-    high: Number = Field(description="upper end of the 95 % confidence interval")
+    low: Number = Field(description="lower end of the 95 % confidence interval; null where the run's result is not judged")
+    high: Number = Field(description="upper end of the 95 % confidence interval; likewise")
     n: int = Field(description="patients")
 
 

@@ -93,6 +93,11 @@ def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
     return between(estimate.value, estimate.low, estimate.high, n, digits)
 
 
+def estimate(found: Bounded, n: int | None = None) -> str:
+    """An estimate with its interval, or alone where that is undefined."""
+    return interval(found, n) if is_defined(found.low) else number(found.value, n=n)
+
+
 def judged(result: BinaryResult | SurvivalResult) -> str:
     """The figure that is judged, with its interval; alone where it cannot be judged, for an interval would vouch for it."""
     if result.verdict_kind == "undefined":
