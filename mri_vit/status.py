@@ -68,14 +68,15 @@ class Status:
 def status(study: Study) -> Status:
     """The status of the run, or evaluation, in the study's output. Raises UsageError where there is none."""
     run = study.output
-    evaluated = (run / files.EVALUATION).exists()
+    begun = (run / files.EVALUATED).exists() and not (run / files.FOLDS).exists()
+    evaluated = begun or (run / files.EVALUATION).exists()
     if not (run / files.ENVIRONMENT).exists():
         raise UsageError(f"{run}: no run has begun here")
     if (run / files.PREDICTIONS).exists() and not (evaluated or (run / files.FOLDS).exists()):
         raise UsageError(f"{run}: holds predictions by another run, and has no stages of its own; name that run")
     held, began = _holder(run / ".holder")
     if not (run / files.COHORT).exists():
-        return Status(held, [])
+        return Status(held, [], "evaluate" if evaluated else "run")
     patients = run_cohort.patients(run, study)
     out = run_cohort.excluded(run) if (run / files.EXCLUDED).exists() else set()
     there = {p.id: when for p in patients if (when := _written(study.prepared / p.id / files.PATIENT))}

@@ -23,6 +23,8 @@ PNG_DPI = 200  # 920 pixels for a figure of one column, enough for a slide; a pa
 WIDTH = 4.6  # inches: at 9 points the letters are still 7 pixels high on a phone of 400 pixels
 # Coordinates of an SVG: matplotlib writes six decimals of a point, of which the third is already a hundredth of a PNG's pixel.
 DRAWN, DECIMALS = re.compile(rb'\b(?:d|x|y)="[^"]*"'), re.compile(rb"(\.\d\d)\d+")
+TIE = "\N{NO-BREAK SPACE}"
+RELATED, PER_CENT = re.compile(r"\b([np]) ([=<>]) (?=\S)"), re.compile(r" %(?!\w)")
 RC: Any = {
     "svg.hashsalt": "mri-vit",  # element ids, so that equal runs give equal bytes
     "font.family": "DejaVu Sans",  # shipped with matplotlib, so the same on every machine
@@ -58,7 +60,13 @@ def templates(package: str) -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=lambda value: tied(value) if type(value) is str else value,  # no Markup, which may be a script
     )
+
+
+def tied(sentence: str) -> str:
+    """The sentence with numbers and their per cent sign, and p or n and its number, kept on one line."""
+    return RELATED.sub(rf"\1{TIE}\2{TIE}", PER_CENT.sub(f"{TIE}%", sentence))
 
 
 def data_url(content: bytes, media_type: str) -> str:

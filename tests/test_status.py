@@ -151,6 +151,14 @@ def test_an_evaluation_has_no_training_and_is_continued_by_its_own_verb(study, r
     assert "`mri-vit evaluate` continues it" in " ".join(capsys.readouterr().out.split())
 
 
+def test_an_evaluation_that_still_prepares_has_no_training_either(study, run):
+    (run / files.FOLDS).unlink()
+    (run / files.EVALUATED).write_text("{}")
+    found = status.status(study)
+    assert found.verb == "evaluate"
+    assert [stage.name for stage in found.stages] == ["prepare", *(["explain"] if study.explained else []), "report"]
+
+
 def test_an_evaluations_folder_is_not_trained_in(study, run):
     (run / files.FOLDS).unlink()
     (run / files.EVALUATION).write_text("{}")

@@ -15,7 +15,12 @@ from mri_vit.errors import UsageError
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 MOST_NAMED = 5  # patients in a sentence
-ORIGIN = ("site", "cohort", "scan_cohort", "same_as")  # where a patient is from, not how they are
+ORIGIN = {  # where a patient is from, not how they are
+    "site": "it says where a patient is from",
+    "cohort": "it says where a patient is from",
+    "scan_cohort": "it says where scans are from",
+    "same_as": "it names the same patient in another cohort",
+}
 LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
 # Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
 OUTCOME = re.compile(
@@ -112,7 +117,7 @@ def _apart(name: str, study: Study) -> str:
     if study.controls.columns is not None:
         return "" if name in study.controls.columns else "controls.columns does not name it"
     if name in ORIGIN:
-        return "it says where a patient is from"
+        return ORIGIN[name]
     if name == study.train.leave_out:
         return "its values are left out in turn"
     if OUTCOME.search(name):

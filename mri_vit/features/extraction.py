@@ -38,7 +38,7 @@ from mri_vit.pretrain.mae import encoded
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import held, replacing
 from mri_vit.run.integrity import as_written, sort_header
-from mri_vit.run.screen import WARNING, progress, say
+from mri_vit.run.screen import WARNING, counted, progress, say
 from mri_vit.settings import source
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
@@ -92,7 +92,7 @@ def write(prepared: Mapping[str, Path], asked: Asked, output: Path, console: Con
         vectors = {name: np.stack([row[name] for row in rows.values()]) for name in next(iter(rows.values()))}
         save_features(Features(origin, tuple(rows), vectors), output / FILE)
     shapes = ", ".join(f"{name} {row.shape[1]}" for name, row in vectors.items())
-    say(console, f"{len(rows)} patients, numbers of each: {shapes}; {output / FILE}")
+    say(console, f"{counted(len(rows), 'patient')}, numbers of each: {shapes}; {output / FILE}")
     return len(left_out)
 
 

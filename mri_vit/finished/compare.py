@@ -214,7 +214,7 @@ def _alone(a: list[str], b: list[str]) -> Alone:
 def _print(found: Comparison, console: Console) -> None:
     """Print the runs, differing settings, and the results; fits 80 columns."""
     for letter, side in (("A", found.a), ("B", found.b)):
-        console.print(plain(f"{letter}  {side.name}: {comparison.DESIGNS[side.design]}, {side.patients} patients"))
+        console.print(plain(f"{letter}  {side.name}: {comparison.DESIGNS[side.design]}, {counted(side.patients, 'patient')}"))
     decisive = [setting for setting in found.settings if setting.decides]
     for setting in decisive[:SETTINGS_SHOWN]:
         console.print(plain(f"   {setting.key}: {notation.setting(setting.a)} in A, {notation.setting(setting.b)} in B"))
@@ -228,7 +228,7 @@ def _print(found: Comparison, console: Console) -> None:
 
 
 def _table(found: Comparison) -> Table:
-    heading = f"On {found.patients.both} patients in both runs; p adjusted over {found.tests} tests"
+    heading = f"On {counted(found.patients.both, 'patient')} in both runs; p adjusted over {counted(found.tests, 'test')}"
     table = Table(title=heading, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in ("endpoint", "model", "n", "A", "B", "A − B [95 %]", "adj. p"):
         table.add_column(column, no_wrap=column in ("n", "A", "B", "A − B [95 %]"))
@@ -236,7 +236,9 @@ def _table(found: Comparison) -> Table:
         for model, row in endpoint.models.items():
             p = notation.p_alone(row.p_adjusted) if notation.is_defined(row.p_adjusted) else "–"
             results = [notation.number(side.value) for side in (row.a, row.b)]
-            cells = [name, model, str(row.n), *results, notation.change(row.difference, row.low, row.high)]
+            unjudged = comparison.few(endpoint.kind, row.n, row.marked)  # an interval would vouch for such a difference
+            difference = with_sign(row.difference) if unjudged else change(row.difference, row.low, row.high)
+            cells = [name, model, str(row.n), *results, difference]
             table.add_row(*(plain(cell) for cell in (*cells, comparison.KINDS["same"] if row.kind == "same" else p)))
     return table
 
@@ -316,7 +318,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
     environment = style.templates("mri_vit.report.pages")
     filters = (
         *(notation.number, notation.between, notation.interval, notation.adjusted_p, notation.p_alone, notation.setting),
-        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed),
+        *(notation.significant, notation.duration, notation.capitalize_first, change, title, counted, listed, with_sign),
     )
     environment.filters.update({function.__name__: function for function in filters})
     return environment.get_template("compared.html").render(
@@ -328,6 +330,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
         marked=comparison.MARKED,
+        few=comparison.few,
         symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
         named=NAMED,

@@ -70,6 +70,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
     integrity.refuse_changed_run(run.folder, console, [str(folder / files.FOLD_GLOB) for folder in folds])
     study = study_of_other_cohort(run, other, given)
     with run_folder.claimed(study) as folder:
+        write_bytes(json.dumps({"run": run.folder.name}).encode(), folder / files.EVALUATED)
         patients = cohort.of_study(study)
         real = run_cohort.refuse_real(run.folder, patients, allow_synthetic, "--allow-synthetic")
         patients = run_cohort.freeze(study, patients, folder)

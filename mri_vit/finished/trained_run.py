@@ -30,11 +30,10 @@ from mri_vit.prepare.patient import Excluded
 from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files, folder
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.settings.schema import Study
 
 Place = tuple[int, int]  # repeat and fold, counted from 0
-NOT_OUT_OF_FOLD = "most networks were trained on this patient, so the scores are not out-of-fold and look better than they are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +94,18 @@ class TrainedRun:
     def twin(self, prepared: Path) -> str | None:
         """The run's patient who has a scan with the same voxels as a prepared patient."""
         return next((self.scans[sha256] for sha256 in voxels(prepared) if sha256 in self.scans), None)
+
+    def training_clause(self, subject: str) -> str:
+        """How many of its networks saw one of its patients in training, and what that does to their scores."""
+        visits = {patient.id for patient in self.patients if patient.subject == subject}
+        saw = [bool(visits.difference(self.splits[repeat][fold])) for repeat, fold in self.networks]
+        of, count = len(saw) * self.study.train.seeds, sum(saw) * self.study.train.seeds
+        if not count:
+            return f"none of {counted(of, 'network')} saw this patient in training"
+        return (
+            f"{count} of {counted(of, 'network')} saw this patient in training, so the scores are not out-of-fold and look better"
+            " than they are"
+        )
 
     def _record(self, name: str) -> Path:
         file = self.folder / name
@@ -216,9 +227,11 @@ def overlap(run: TrainedRun, prepared: Path, patients: Sequence[Patient], consol
         same_id, is_exposed = subject in run.subjects, subject in exposed
         sentence = "The run was not trained on these scans."
         if twin:
-            sentence = f"A scan has the same voxels as one of {twin}, a training patient of the run: {NOT_OUT_OF_FOLD}."
+            seen = run.training_clause(next((p.subject for p in run.patients if p.id == twin), twin))
+            sentence = f"A scan has the same voxels as one of {twin}, a patient of the run: {seen}."
         elif same_id:
-            sentence += f" The run has another patient called {subject}: if they are the same person, {NOT_OUT_OF_FOLD}."
+            seen = run.training_clause(subject)
+            sentence += f" The run has another patient called {subject}: if they are the same person, {seen}."
         if is_exposed:
             sentence += f" The weights it started from were trained on a patient called {subject} as well."
         if twin or same_id or is_exposed:

@@ -29,7 +29,7 @@ from mri_vit.importers.layout import SAME_AS, Layout, LeftOut, Reading, SourceCo
 from mri_vit.importers.layout_reader import read_source, recognise_layout
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.screen import WARNING, say
+from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.recipe import CHANNELS, REFERENCE
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
@@ -258,8 +258,9 @@ def _with_strays(contents: SourceContents, layout: Layout) -> SourceContents:
     if not names:
         return contents
     more = f" and {len(names) - MOST_PRINTED} more" if len(names) > MOST_PRINTED else ""
-    patients = f"{len(names)} patients ({', '.join(names[:MOST_PRINTED])}{more})"
-    note = f"{patients} are not of the layout {layout.name}, and are read by the plain one"
+    patients = f"{counted(len(names), 'patient')} ({', '.join(names[:MOST_PRINTED])}{more})"
+    are = "is" if len(names) == 1 else "are"
+    note = f"{patients} {are} not of the layout {layout.name}, and {are} read by the plain one"
     return replace(contents, visits=(*contents.visits, *contents.strays), notes=(*contents.notes, note))
 
 
@@ -363,20 +364,21 @@ def _finish(imported: Imported, name: str, folder: Path, console: Console) -> bo
     """Print what a cohort holds, label by label, and write its study; whether something needs a look."""
     visits = imported.visits
     scans = ", ".join(f"{channel} {sum(channel in v.scans for v in visits)}" for channel in CHANNELS)
-    say(console, f"{len({v.patient for v in visits})} patients, {len(visits)} visits; scans: {scans}")
+    say(console, f"{counted(len({v.patient for v in visits}), 'patient')}, {counted(len(visits), 'visit')}; scans: {scans}")
     if imported.columns:
         console.print(_label_counts(imported))
     reasons = Counter(left.reason for left in imported.left_out)
     for reason, count in reasons.most_common(MOST_PRINTED):
         say(console, f"left out: {count} × {reason}", WARNING)
     if len(reasons) > MOST_PRINTED:
-        say(console, f"left out: {len(reasons) - MOST_PRINTED} more reasons, in {files.EXCLUDED}", WARNING)
+        say(console, f"left out: {counted(len(reasons) - MOST_PRINTED, 'more reason')}, in {files.EXCLUDED}", WARNING)
     unruled = no_rule(imported)
     cells: dict[tuple[str, str], list[Reading]] = {}
     for reading in unruled:
         cells.setdefault((reading.column, reading.raw), []).append(reading)
     for (column, raw), (first, *others) in sorted(cells.items(), key=lambda item: -len(item[1]))[:MOST_PRINTED]:
-        where = f"{first.file}, row {first.row}, column {first.source_column}" + f", and {len(others)} more cells" * bool(others)
+        more = f", and {counted(len(others), 'more cell')}" if others else ""
+        where = f"{first.file}, row {first.row}, column {first.source_column}{more}"
         say(console, f"no rule for {raw!r} ({where}); {column} is missing there", WARNING)
     for note in imported.notes:
         say(console, note, WARNING)

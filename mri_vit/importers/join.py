@@ -26,7 +26,7 @@ from mri_vit.importers.layout import SAME_AS
 from mri_vit.importers.persons import Alike, Link, SourceCohort, Subject, scan_paths
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.screen import WARNING, progress, say
+from mri_vit.run.screen import WARNING, counted, progress, say
 from mri_vit.settings.schema import CHANNELS, Endpoint
 from mri_vit.settings.source import NIFTI
 
@@ -287,18 +287,21 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     ]
     if not_compared:
         why = "they lack the sequence, or it shows no head"
-        warnings.append(f"{len(not_compared)} patients were not compared with others, because {why}: {not_compared[0]}, …")
+        warnings.append(
+            f"not compared with others, because {why}: {counted(len(not_compared), 'patient')}, such as {not_compared[0]}"
+        )
     warnings += [f"endpoint {one.name}: no table has {' and '.join(one.columns)}" for one in endpoints if one not in labels]
     warnings += [f"{path}: {reason}; not used to join patients" for path, reason in unread.items()]
     _print_unknown(sources, links, console)
     patients = sum(len(source.subjects) for source in sources)
     say(
         console,
-        f"{len({row.patient for row in rows})} persons of {patients} patients in {len(sources)} cohorts, {len(rows)} visits",
+        f"{counted(len({row.patient for row in rows}), 'person')} of {counted(patients, 'patient')} in "
+        f"{counted(len(sources), 'cohort')}, {counted(len(rows), 'visit')}",
     )
     if conflicts:
         settled = sum(bool(conflict.rule) for conflict in conflicts)
-        say(console, f"{len(conflicts)} cells disagree, {settled} settled by a rule: {folder / CONFLICTS}", WARNING)
+        say(console, f"{counted(len(conflicts), 'cell')} in conflict, {settled} settled by a rule: {folder / CONFLICTS}", WARNING)
     for warning in warnings:
         say(console, warning, WARNING)
     say(console, f"cohort table {folder / files.COHORT}; who was joined and why is in {PEOPLE}")

@@ -33,6 +33,7 @@ from mri_vit.importers.layout import (
     table_rows,
     what_it_is,
 )
+from mri_vit.run.screen import counted
 from mri_vit.settings import source as source_file
 from mri_vit.settings.schema import CHANNELS
 
@@ -412,7 +413,7 @@ def _content(source: Path, unread: list[str], paths: list[Path]) -> str:
     names = [*unread[:3], *list(dict.fromkeys(path.name for path in paths))[:3]]
     if not names:
         return "no NIfTI file and no table"
-    return f"{len(unread)} NIfTI files and {len(paths)} tables, such as {', '.join(names)}"
+    return f"{counted(len(unread), 'NIfTI file')} and {counted(len(paths), 'table')}, such as {', '.join(names)}"
 
 
 def recognise_layout(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layout, str]:
@@ -431,7 +432,10 @@ def recognise_layout(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layou
             continue
         if of_scans or (of_tables and layout.owns_tables):
             fitting[name] = of_scans, of_tables
-    counts = {name: f"{name} ({of_scans} NIfTI files, {of_tables} tables)" for name, (of_scans, of_tables) in fitting.items()}
+    counts = {
+        name: f"{name} ({counted(of_scans, 'NIfTI file')}, {counted(of_tables, 'table')})"
+        for name, (of_scans, of_tables) in fitting.items()
+    }
     *named, last = layouts
     candidates = [name for name in named if fitting.get(name, (0, 0))[0]]
     if not candidates and not fitting.get(last, (0, 0))[0]:
@@ -445,5 +449,5 @@ def recognise_layout(source: Path, layouts: Mapping[str, Layout]) -> tuple[Layou
     if source == next(iter(tables), None):
         return layouts[chosen], "no table of a layout"  # the plain one says what it lacks
     others = f"; found {images[0].relative_to(source)}: {what_it_is(images[0])}" if images else ""
-    there = f"{len(scans)} NIfTI files and {len(tables)} tables"
+    there = f"{counted(len(scans), 'NIfTI file')} and {counted(len(tables), 'table')}"
     raise UsageError(f"{source}: {there}, in none of the layouts {', '.join(layouts)}{others}")

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from pydantic import Field
 
 from mri_vit.report.schema.parts import Number, Part
-from mri_vit.run.screen import WARNING
+from mri_vit.run.screen import WARNING, counted
 
 SCHEMA: Final = 1
 Severity = Literal["refused", "excluded", "noticed"]
@@ -129,8 +129,8 @@ def lines(check: Check) -> Iterator[tuple[str, str]]:
     """The lines and the style of each."""
     several = f" ({check.visits} visits)" * (check.visits != check.patients)
     out = f", {len(check.excluded)} would be excluded" * bool(check.excluded)
-    size = f"{check.scans:,} files, {_size(check.scan_bytes)}"
-    yield from _wrapped(f"{check.study}: {check.patients} patients{several} in {check.cohort}, {size}{out}", "", "")
+    size = f"{check.scans:,} file{'' if check.scans == 1 else 's'}, {_size(check.scan_bytes)}"
+    yield from _wrapped(f"{check.study}: {counted(check.patients, 'patient')}{several} in {check.cohort}, {size}{out}", "", "")
     known = ", ".join(f"{one.endpoint} {one.known}" for one in check.labels)
     yield from _wrapped(f"labels known: {known}", "", "")
     if check.covariates is not None:

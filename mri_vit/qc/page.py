@@ -16,7 +16,7 @@ from mri_vit.qc import check
 from mri_vit.qc.check import COLUMNS, DROP, KEEP, CheckedCohort, Decision, Finding
 from mri_vit.run import atomic, files
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.screen import say
+from mri_vit.run.screen import counted, say
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import REASONS
 
@@ -106,7 +106,7 @@ def write(study: Study, checked: CheckedCohort, home: Path, console: Console) ->
         )
     )
     write_bytes(text.encode(), home / files.PAGE)
-    say(console, f"{home / files.PAGE}: {len(cards)} patients, the worst first")
+    say(console, f"{home / files.PAGE}: {counted(len(cards), 'patient')}, the worst first")
 
 
 def _worst_first(card: Card) -> tuple[int, int, int, str]:

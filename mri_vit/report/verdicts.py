@@ -173,6 +173,7 @@ class Sides:
     alike: tuple[str, ...] = ()
     undefined: tuple[str, ...] = ()
     leaks: bool = False  # labels may leak, so that no comparator wins
+    unjudged: Unjudged | None = None  # why the study's own model cannot be judged, so that nothing is said of a difference
 
 
 def comparator_standing(test: Comparison) -> ComparatorStanding:
@@ -192,16 +193,19 @@ def comparator_standing(test: Comparison) -> ComparatorStanding:
 def comparator_sides(models: Mapping[str, Numbers], verdicts: Mapping[str, Verdict]) -> Sides | None:
     """The comparators of one endpoint by their standing; None where none is compared with another model.
 
-    A model that learned labels it should not know would win by that; where labels may leak, no model wins.
+    A model that learned labels it should not know would win by that; where labels may leak, no model wins. Nor is a difference
+    stated, or denied, where one of the two cannot be judged.
     """
     tests = {model: result.versus_own for model, result in models.items() if result.versus_own}
     if not tests:
         return None
     if verdicts[OWN].leaks:
         return Sides(leaks=True)
+    if verdicts[OWN].unjudged:
+        return Sides(undefined=tuple(tests), unjudged=verdicts[OWN].unjudged)
     found: dict[ComparatorStanding, list[str]] = {side: [] for side in get_args(ComparatorStanding)}
     for model in sorted(tests, key=lambda model: -tests[model].difference):
-        found[comparator_standing(tests[model])].append(model)
+        found["undefined" if verdicts[model].unjudged else comparator_standing(tests[model])].append(model)
     return Sides(
         better=tuple(found["better"]),
         worse=tuple(found["worse"][::-1]),

@@ -30,6 +30,7 @@ NULLS = "nulls.csv"  # what regressions reach on permuted labels
 SEEDS = "seeds.csv"  # the scores of each seed's network, where a fold has several
 NOTES = "notes.json"  # what was not done, and why
 EVALUATION = "evaluation.json"  # of an evaluation on another cohort: the figures of the run itself
+EVALUATED = "evaluated.json"  # of an evaluation, from its beginning: the run that is evaluated
 INTERNAL = "internal.csv"  # of an evaluation: what the run's models said of its own patients, who have numbers for names
 INTERNAL_SURVIVAL = "internal_survival.csv"  # likewise their probabilities to survive
 HASHES = "hashes.json"

@@ -33,6 +33,11 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(plain(text, style), soft_wrap=True)
 
 
+def counted(number_of: int, thing: str) -> str:
+    """1 patient, 2 patients."""
+    return f"{number_of} {thing}{'' if number_of == 1 else 's'}"
+
+
 def duration(seconds: float) -> str:
     """A time as one reads it: 40 s, 3 min, 2.5 h."""
     if seconds < 90:

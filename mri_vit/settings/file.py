@@ -21,9 +21,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mri_vit.errors import UsageError
-from mri_vit.settings import source
+from mri_vit.settings import recipe, source
 from mri_vit.settings.recipe import Comparator, Section
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
+from mri_vit.settings.sections import EXECUTORS
 
 EXPECTED = {  # by pydantic's type of error, what a study file is to have there
     "literal_error": "expected {expected}",
@@ -39,9 +40,15 @@ EXPECTED = {  # by pydantic's type of error, what a study file is to have there
     "greater_than": "expected more than {gt}",
     "less_than_equal": "expected at most {le}",
     "less_than": "expected less than {lt}",
-    "string_pattern_mismatch": "expected text of the pattern {pattern}",
+    "string_pattern_mismatch": "expected {words}",
     "too_short": "expected at least {min_length} of them",
     "too_long": "expected at most {max_length} of them",
+}
+IN_WORDS = {  # what the patterns of the sections ask for
+    f"^{recipe.FILE_NAME}$": "1 to 64 of the letters A to Z and a to z, digits, dots, _ and -, the first a letter or a digit",
+    f"^{recipe.SEQUENCE_NAME}$": "1 to 32 of the letters a to z, digits and _, the first a letter",
+    f"^{ENDPOINT_NAME}$": "1 to 32 of the letters a to z, digits and _, the first a letter",
+    EXECUTORS: "local, slurm or dask://host:port",
 }
 CLASSES = (
     "several classes or grades are a binary endpoint each, with a column of 0 and 1; a number is one, with the side of a cut-off"
@@ -148,9 +155,14 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
     found = "" if whole else f" (found {fault['input']!r})"
     expected = EXPECTED.get(fault["type"])
-    said = expected.format(**fault.get("ctx", {})) if expected else fault["msg"].removeprefix("Value error, ")
+    said = expected.format(**_in_words(fault.get("ctx", {}))) if expected else fault["msg"].removeprefix("Value error, ")
     cure = f"; {CLASSES}" if location[:1] == ["endpoints"] and key == "kind" and fault["type"] == "literal_error" else ""
     return f"{where}: {name or 'study'}: {said}{found}{cure}"
+
+
+def _in_words(context: dict[str, Any]) -> dict[str, Any]:
+    """What a value had to be, a pattern in words."""
+    return context | {"words": IN_WORDS[context["pattern"]]} if "pattern" in context else context
 
 
 def _line(text: str, location: Sequence[str]) -> int | None:

@@ -11,6 +11,7 @@ from pydantic_core import InitErrorDetails
 
 from mri_vit.settings.recipe import (
     CHANNELS,
+    FILE_NAME,
     NOT_COMPARED,
     RESERVED_COLUMNS,
     SEQUENCE_NAME,
@@ -85,7 +86,7 @@ SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the pat
 class Study(Section):
     """One study: which cohort, how prepared, which model, how trained, which endpoints."""
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the study.")
+    name: str = Field(pattern=f"^{FILE_NAME}$", description="Name of the study.")
     cohort: Path = Field(description="Cohort table.")
     prepared: Path = Field(description="Folder of the prepared patients.")
     output: Path = Field(description="Folder of the run.")

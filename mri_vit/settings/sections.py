@@ -229,12 +229,15 @@ class Quality(Section):
     )
 
 
+EXECUTORS = r"^(local|slurm|dask://[^\s/]+:\d+)$"
+
+
 class Executor(Section):
     """Who does the work: patients in bundles, and the folds of networks."""
 
     kind: str = Field(
         default="local",
-        pattern=r"^(local|slurm|dask://[^\s/]+:\d+)$",
+        pattern=EXECUTORS,
         description="local (processes here), slurm (a cluster's jobs) or dask://host:port.",
     )
     retries: int = Field(default=2, ge=0, description="How often what a cluster lost is handed in again.")

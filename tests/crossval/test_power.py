@@ -62,6 +62,17 @@ def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoin
     assert sides == {True, False}
 
 
+@pytest.mark.parametrize("levels", [1, 2, 3, 1000])
+@pytest.mark.parametrize("endpoint", [MARKER, OS], ids=["marker", "survival"])
+def test_the_report_states_the_limit_that_was_stated_before_however_many_scores_are_equal(endpoint: Endpoint, levels: int):
+    patients, split = people(12, 17, 3)
+    score = np.random.default_rng(2).integers(levels, size=len(patients)).astype(float)
+    nothing = chance.Background("cross-validation", pd.DataFrame(), pd.DataFrame(), {})
+    test = chance.measure(endpoint, rows(patients, split, score), nothing).chance_test
+    assert test.least == pytest.approx(folds.least_detectable(patients, endpoint, [split]))
+    assert test.least >= within_fold.least_above_chance(test.error, test.inflation) - 1e-9
+
+
 def test_thirteen_patients_show_nothing_below_about_nine_tenths():
     patients, split = people(6, 7, 3)
     (said,) = folds.power_cautions(patients, (MARKER,), [split])

@@ -19,9 +19,11 @@ from rich.console import Console
 from whole_road import mri_vit
 
 from mri_vit.cli import file_verbs
+from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import compare
 from mri_vit.finished.comparison import Comparison, dumps
+from mri_vit.report.words import notation
 
 pytestmark = pytest.mark.long(15)
 
@@ -195,3 +197,17 @@ def test_the_verb_writes_into_a_folder_named_after_both_runs(two: tuple[Path, Pa
     assert math.isclose(written["endpoints"]["mgmt"]["models"]["vit"]["p"], 1)
     assert mri_vit("compare", two[0], tmp_path) == 2
     assert "no study.toml; a run can be compared once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("few", "shown"), [(4, False), (5, True)])
+def test_a_result_that_is_not_judged_has_no_interval(few: int, shown: bool, tmp_path: Path):
+    a = make_a(tmp_path / "a", patients=30)
+    table = predictions.load(a / "predictions.csv")
+    positive = sorted(table.patient[(table.endpoint == "mgmt") & (table.model == "vit") & (table.truth == 1)].unique())
+    lost = positive[few:]
+    b = copied(a, "b", lambda table: table.loc[~((table.endpoint == "mgmt") & table.patient.isin(lost))])
+    made = compare.compare(opened(a, b))
+    page = compare.page_html(made, {})
+    result = made.endpoints["mgmt"].models["vit"]
+    assert result.marked == few
+    assert (notation.interval(result.a, result.n) in page) == shown

@@ -128,6 +128,7 @@ def test_a_patient_of_the_run_is_refused_by_their_voxels_and_marked_where_allowe
     assert mri_vit("predict", road / "run", table, "-o", tmp_path / "out", "--allow-known") == 0
     made = read(tmp_path / "out" / "somebody")
     assert made.known.twin == known.id
+    assert "1 of 2 networks saw this patient in training" in made.known.sentence
     assert made.remarks[1] == made.known.sentence  # behind that the run is of synthetic patients
 
 

@@ -187,7 +187,7 @@ def auto(source: Path, home: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_auto_recognises_each_layout_and_says_what_it_saw(tmp_path: Path, capsys, layout: str, names: list[str]):
     tables = {"dataset.json": '{"channel_names": {"0": "T1ce"}}'} if layout == "nnunet" else {}
     said = auto(folder(tmp_path / "in", *names, tables=tables), tmp_path / "out", capsys)
-    assert f"is {layout} (1 NIfTI files, 0 tables)" in said
+    assert f"is {layout} (1 NIfTI file, 0 tables)" in said
     assert json.loads((tmp_path / "out" / "import.json").read_text())["layout"] == layout
 
 
@@ -198,9 +198,9 @@ def test_each_layout_is_one_that_auto_is_tried_on():
 
 def test_auto_takes_the_labels_that_lie_beside_scans(tmp_path: Path, capsys):
     said = auto(brats(tmp_path / "in", "00001", "00002"), tmp_path / "out", capsys)
-    assert "is brats2021 (8 NIfTI files, 1 tables)" in said
+    assert "is brats2021 (8 NIfTI files, 1 table)" in said
     said = auto(folder(tmp_path / "labels", tables={"l.csv": "BraTS21ID,MGMT_value\n1,1\n"}), tmp_path / "out2", capsys)
-    assert "is rsna_miccai (0 NIfTI files, 1 tables)" in said
+    assert "is rsna_miccai (0 NIfTI files, 1 table)" in said
 
 
 def patients(home: Path) -> dict[str, dict[str, str]]:
@@ -364,9 +364,9 @@ def test_a_source_without_nifti_names_what_is_there(tmp_path: Path, capsys, name
 
 def test_auto_refuses_several_layouts_and_none(tmp_path: Path, capsys):
     both = folder(tmp_path / "both", "BraTS2021_00001_t1.nii.gz", "RHUH-0001_0_t1.nii.gz")
-    with pytest.raises(UsageError, match=r"brats2021 \(1 NIfTI files, 0 tables\) and rhuh_gbm .*; name the layout"):
+    with pytest.raises(UsageError, match=r"brats2021 \(1 NIfTI file, 0 tables\) and rhuh_gbm .*; name the layout"):
         auto(both, tmp_path / "out", capsys)
-    with pytest.raises(UsageError, match="1 NIfTI files and 1 tables, in none of the layouts"):
+    with pytest.raises(UsageError, match="1 NIfTI file and 1 table, in none of the layouts"):
         auto(folder(tmp_path / "none", "a/b/c/d.nii", tables={"x.csv": "a,b\n1,2\n"}), tmp_path / "out", capsys)
 
 
@@ -405,6 +405,13 @@ def test_auto_writes_a_survival_endpoint(tmp_path: Path, capsys):
     study = study_file.load(tmp_path / "out" / "study.toml", {})
     assert [endpoint.columns for endpoint in study.endpoints] == [("os_days", "os_event")]
     assert len(cohort.read(study.cohort, study.endpoints)) == 3
+
+
+@pytest.mark.parametrize(("ids", "counts"), [(("00001",), "1 patient, 1 visit;"), (("00001", "00002"), "2 patients, 2 visits;")])
+def test_printed_counts_agree_in_number(ids: tuple[str, ...], counts: str, tmp_path: Path, capsys):
+    source = brats(tmp_path / "in", *ids)
+    app(["import", "brats2021", str(source), "-o", str(tmp_path / "out")], result_action="return_value")
+    assert counts in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_verb_prints_counts_and_ends_with_3_where_something_is_left_out(tmp_path: Path, capsys):

@@ -90,7 +90,7 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ('[[comparators]]\nname = "vit"\n', r"comparators' names must differ, also from vit.*\['vit'\]"),
         ('[[comparators]]\nname = "shuffled"\n', "comparators' names must differ"),
         ('[[comparators]]\nname = "a"\n[[comparators]]\nname = "a"\n', r"comparators' names must differ.*\['a', 'a'\]"),
-        ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*pattern"),
+        ('[[comparators]]\nname = "a/b"\n', r"comparators\.0\.name: .*letters A to Z and a to z, digits, dots"),
         ('[model]\narchitecture = "resnet10"\n', "maps need architecture"),
         ('[model]\npool = "class_attention"\n', r"model\.pool: .*'cls', 'mean' or 'max'"),
         (
@@ -363,3 +363,13 @@ def test_a_wrong_value_is_refused_on_its_own_line_in_our_words(tmp_path, more: s
     assert not re.search(
         r"(?i)input should|valid (string|integer|number|boolean|dictionary)|unable to parse|field required", message
     )
+
+
+def test_every_pattern_of_a_setting_is_stated_in_words():
+    def patterns(schema: object) -> set[str]:
+        if isinstance(schema, dict):
+            own = {schema["pattern"]} if isinstance(schema.get("pattern"), str) else set()
+            return own.union(*map(patterns, schema.values()))
+        return set().union(*map(patterns, schema)) if isinstance(schema, list) else set()
+
+    assert patterns(Study.model_json_schema()) <= set(study_file.IN_WORDS)

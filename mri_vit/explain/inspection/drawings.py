@@ -202,7 +202,7 @@ def input_planes(
     affine = np.array(grid.affine)
     for left, width, (name, axis, _) in zip(starts, wide, PLANES, strict=True):
         mm = affine[axis, 3] + grid.spacing_mm * at[axis]
-        title = f"{name}\n{'xyz'[axis]} = {mm:.0f} mm".replace("-", "−")
+        title = f"{name}\n{'xyz'[axis]} = {round(mm)} mm".replace("-", "−")
         axes.text(left + width / 2, -0.5 - 0.02 * sheet.shape[0], title, fontsize=8.5, ha="center", va="bottom")
     axes.set_yticks([row * (tall + PANEL_GAP) + tall / 2 for row in range(len(scans))], [recipe.title(scan) for scan in scans])
     axes.set(xticks=[], xlim=(-0.5, sheet.shape[1] - 0.5), ylim=(sheet.shape[0] - 0.5, -0.5))
@@ -287,7 +287,7 @@ def _three(position: int, grid: Grid, tokens: Integer[np.ndarray, "p"]) -> tuple
             for other, start in zip(_others(axis), _extent(axis, grid)[::2], strict=True)
         ]
         axes.set(xlim=edges[0][::-1], ylim=edges[1], autoscale_on=False)  # from right to left: the radiological convention
-        axes.set_title(f"{name}, {'xyz'[axis]} = {centre[axis]:.0f} mm".replace("-", "−"), fontsize=7.5)
+        axes.set_title(f"{name}, {'xyz'[axis]} = {round(centre[axis])} mm".replace("-", "−"), fontsize=7.5)
         axes.tick_params(labelsize=7, length=2, pad=1.5)
         axes.locator_params(nbins=4)
         axes.tick_params(labelleft=axis > 0)  # the sagittal plane has the coronal one's heights

@@ -356,7 +356,8 @@ def _of_tokens(subject: InspectedFold, numbers: VitNumbers) -> dict[str, Any]:
 
 
 def _number(value: float | np.floating, digits: int = 2) -> str:
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:.{digits}f}"
+    return (text.removeprefix("-") if float(text) == 0 else text).replace("-", "−")  # no minus before a rounded zero
 
 
 def _vector(values: np.ndarray, digits: int = 2) -> str:

@@ -27,7 +27,7 @@ from mri_vit.report.schema.endpoints import (
 )
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
-from mri_vit.report.words.notation import Bounded, file_name, interval, symbol, title
+from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.report.words.run_facts import visible
 from mri_vit.settings.recipe import is_compared
@@ -197,8 +197,13 @@ def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
     for model, inside in (metrics.internal or {}).get(name, {}).items():
         if model in models:
             outside, measure = models[model], symbol(models[model])
+            internal = _row("internal", measure, inside, inside.n, styles[model])
+            if not is_defined(inside.low):
+                internal = replace(internal, text=f"{measure} {estimate(inside, inside.n)}", low=inside.value, high=inside.value)
             here = _row("external", measure, outside.judged, outside.n, styles[model])
-            groups.append((model, [_row("internal", measure, inside, inside.n, styles[model]), here]))
+            if outside.verdict_kind == "undefined":
+                here = _whole("external", outside, styles[model])
+            groups.append((model, [internal, here]))
     return groups
 
 

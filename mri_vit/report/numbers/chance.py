@@ -51,7 +51,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> A
     inflated = inflation(rows, background.design)
     mean = _mean(found)
     refits = background.design != "external"
-    free = _free(mean, inflated, refits)
+    free = _free(mean, inflated, refits, _least(endpoint, rows, inflated))
     low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
     return AgainstChance(
         judged=Estimate(value=mean.value, low=low, high=high),
@@ -113,7 +113,16 @@ def retraining(values: list[float], source: str) -> Retraining | None:
     )
 
 
-def _free(found: WithinFold, inflated: float, refits: bool) -> UnadjustedTest:
+def _least(endpoint: Endpoint, rows: pd.DataFrame, inflated: float) -> float:
+    """The least figure that these patients can tell from chance; equal scores have a smaller error, and their figure is less too.
+
+    As `crossval.folds.least_detectable` has it before a run.
+    """
+    untied = within_folds(endpoint, rows.assign(score=np.arange(len(rows), dtype=float)))
+    return within_fold.least_above_chance(float(np.mean([one.error for one in untied])), inflated)
+
+
+def _free(found: WithinFold, inflated: float, refits: bool, least: float) -> UnadjustedTest:
     """The test that needs no training: a normal p, which has no least value."""
     return UnadjustedTest(
         method="within folds" if refits else "scores as given",
@@ -123,6 +132,7 @@ def _free(found: WithinFold, inflated: float, refits: bool) -> UnadjustedTest:
         draws=None,
         p=within_fold.p_above_chance(found, inflated),
         p_below=within_fold.p_below_chance(found, inflated),
+        least=least,
     )
 
 
@@ -156,6 +166,7 @@ def _refitted(
         draws=len(drawn),
         p=(above + 1) / (len(drawn) + 1),
         p_below=free.p_below,
+        least=free.least,
     )
 
 

@@ -145,7 +145,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     filters = (
         *(notation.number, notation.interval, notation.judged, notation.signed, notation.adjusted_p, notation.title),
         *(notation.setting, notation.tied, notation.short, notation.significant, notation.in_words, notation.duration),
-        *(notation.symbol, notation.capitalize_first, notation.counted, run_facts.could_show, nearly_even),
+        *(notation.symbol, notation.capitalize_first, notation.counted, notation.estimate, run_facts.could_show, nearly_even),
     )
     environment.filters.update({function.__name__: function for function in filters})
     environment.filters.update(
@@ -177,6 +177,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         is_finding=is_finding,
         table1_heads=run_facts.table1_heads,
         table1_lines=run_facts.table1_lines,
+        table1_compares=run_facts.table1_compares,
         table1_caption=run_facts.table1_caption,
     )
     return environment

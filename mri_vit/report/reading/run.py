@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,7 @@ from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import Explain, Report
 
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
+UNJUDGED = {"low": math.nan, "high": math.nan}  # an interval would vouch for a result that is not judged
 Internal = dict[str, dict[str, InternalEstimate]]  # by endpoint and model
 Old = Literal["maps", "scores", "mean maps"]
 
@@ -193,8 +195,11 @@ def _internal(path: Path) -> Internal:
             measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
             found[name] = {
                 model: InternalEstimate(
-                    measure=measure, **result.get("judged", result[measure]), n=result["n"]
-                )  # older runs have none
+                    measure=measure,
+                    **result.get("judged", result[measure])  # older runs have none
+                    | (UNJUDGED if result.get("verdict_kind") == "undefined" else {}),
+                    n=result["n"],
+                )
                 for model, result in endpoint["models"].items()
             }
     return found

@@ -60,6 +60,7 @@ class UnadjustedTest:
     draws: int | None
     p: float
     p_below: float
+    least: float
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,11 @@ class ChanceTest(Part):
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method")
     p_below: Number = Field(description="one-sided p of so low a value, not adjusted, without refits on permuted labels")
     p_below_adjusted: Number = Field(description="`p_below`, adjusted by Holm's method")
+    least: Number = Field(
+        default=math.nan,
+        description="least `value` with a `p` of at most 0.05 in these patients and folds where no two scores are equal, without "
+        "refits on permuted labels; above 1 where there is none; null in reports before 0.6",
+    )
 
 
 class Retraining(Part):
@@ -258,8 +263,8 @@ class InternalEstimate(Part):
 
     measure: Literal["auc", "harrell_c"]
     value: Number = Field(description="point estimate")
-    low: Number = Field(description="lower end of the 95 % confidence interval")
-    high: Number = Field(description="upper end of the 95 % confidence interval")
+    low: Number = Field(description="lower end of the 95 % confidence interval; null where the run's result is not judged")
+    high: Number = Field(description="upper end of the 95 % confidence interval; likewise")
     n: int = Field(description="patients")
 
 

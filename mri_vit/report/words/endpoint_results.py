@@ -29,6 +29,7 @@ from mri_vit.report.words.notation import (
     counted,
     ends,
     escape,
+    estimate,
     interval,
     is_defined,
     is_known,
@@ -65,7 +66,7 @@ def result_lines(metrics: Metrics) -> list[str]:
     for name, model, _ in run_facts.results(metrics):
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
-            lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {interval(own)}.")
+            lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 

@@ -268,6 +268,9 @@ def comparators(sides: Sides, models: Mapping[str, Numbers], verdicts: Mapping[s
     """The comparators of an endpoint as `metrics.json` has them."""
     if sides.leaks:
         return Comparators(better=(), worse=(), sentence=f"{OWN} is not compared with its comparators, because labels may leak")
+    if sides.unjudged:
+        sentence = f"{OWN} is not compared with its comparators, because it cannot be judged: {UNJUDGED[sides.unjudged]}"
+        return Comparators(better=(), worse=(), sentence=sentence)
     return Comparators(better=sides.better, worse=sides.worse, sentence=_comparators_sentence(sides, models, verdicts))
 
 

@@ -17,8 +17,10 @@ from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.parts import Part
+from mri_vit.run.screen import counted as counted
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 from mri_vit.settings.schema import ENDPOINT_TITLES
+from mri_vit.style import tied as tied
 
 EXPLAINED = {  # what each control is, for the reader who meets the name first
     CLINICAL: "clinical columns only",
@@ -89,6 +91,11 @@ def number(value: float | int | None, digits: int = 3, n: int | None = None) -> 
 def interval(estimate: Bounded, n: int | None = None, digits: int = 3) -> str:
     """An estimate with its interval: 0.912 [0.850, 0.974]."""
     return between(estimate.value, estimate.low, estimate.high, n, digits)
+
+
+def estimate(found: Bounded, n: int | None = None) -> str:
+    """An estimate with its interval, or alone where that is undefined."""
+    return interval(found, n) if is_defined(found.low) else number(found.value, n=n)
 
 
 def judged(result: BinaryResult | SurvivalResult) -> str:
@@ -177,13 +184,6 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def tied(sentence: str) -> str:
-    """The sentence with numbers and their per cent sign, and p and its number, kept on one line."""
-    for words in (" %", "p = ", "p < ", "p > "):
-        sentence = sentence.replace(words, words.replace(" ", "\N{NO-BREAK SPACE}"))
-    return sentence
-
-
 def symbol(result: BinaryResult | SurvivalResult) -> str:
     """The symbol of the measure that a result is judged by: AUC or C."""
     return result.symbol
@@ -246,11 +246,6 @@ def is_known(value: object) -> bool:
 def capitalize_first(text: str) -> str:
     """The text with its first letter as a capital, the others as they are."""
     return text[:1].upper() + text[1:]
-
-
-def counted(number_of: int, thing: str) -> str:
-    """1 patient, 2 patients."""
-    return f"{number_of} {thing}{'' if number_of == 1 else 's'}"
 
 
 def listed(parts: Sequence[str]) -> str:

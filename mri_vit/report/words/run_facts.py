@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mri_vit.crossval import folds
-from mri_vit.metrics import within_fold
 from mri_vit.report.schema.endpoints import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
@@ -90,11 +89,9 @@ def labels_alone(metrics: Metrics) -> str:
 
 
 def could_show(result: Result) -> str:
-    """What the patients could have shown at all, as is said before a run; "" where all scores are equal or there is no pair."""
-    test = result.chance_test
-    if not test.error > 0:
-        return ""
-    return folds.power_sentence(symbol(result), within_fold.least_above_chance(test.error, test.inflation))
+    """What the patients could have shown at all, whatever their scores, as is said before a run; "" where there is no pair."""
+    least = result.chance_test.least
+    return folds.power_sentence(symbol(result), least) if is_defined(least) else ""
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:
@@ -137,6 +134,11 @@ def table1_heads(table: Table1, design: Design) -> list[tuple[str, int]]:
 def table1_lines(rows: Iterable[Row], splits: tuple[Split, ...]) -> list[Table1Line]:
     """The lines of these rows of a table with these splits, each with one for its missing values where there are any."""
     return [line for row in rows for line in _row_lines(row, splits)]
+
+
+def table1_compares(table: Table1) -> bool:
+    """Whether any of its columns is compared with other patients, so that there is a difference to show."""
+    return any(split.kind in COMPARED_SPLITS for split in table.splits)
 
 
 def table1_caption(table: Table1) -> str:

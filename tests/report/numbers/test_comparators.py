@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import astuple, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,8 @@ from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryResult, Result
-from mri_vit.report.schema.parts import Comparators, Comparison, ResampledTest
-from mri_vit.report.verdicts import Verdict
+from mri_vit.report.schema.parts import Comparators, Comparison, Kind, ResampledTest
+from mri_vit.report.verdicts import Unjudged, Verdict
 from mri_vit.report.words import checklists, model_verdicts, networks, notation
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
@@ -300,12 +300,13 @@ def test_a_comparator_s_standing_follows_its_rules(test, standing):
     assert beside_own.comparator_standing(test) == standing
 
 
-def told_of(tests: dict[str, Comparison], leaks: bool = False) -> Comparators:
+def told_of(tests: dict[str, Comparison], leaks: bool = False, unjudged: Unjudged | None = None) -> Comparators:
     """What is said of comparators with these tests against a study's own model that is better than chance."""
     models: dict[str, Result] = {name: BinaryResult.model_construct(versus_own=test, n=50) for name, test in tests.items()}
     models["vit"] = BinaryResult.model_construct(versus_own=None)
     verdicts = {name: Verdict("chance", "chance", None, is_tied=False, leaks=leaks) for name in tests}
-    verdicts["vit"] = Verdict("better", "better", None, is_tied=False, leaks=leaks)
+    kind: Kind = "undefined" if unjudged else "better"
+    verdicts["vit"] = Verdict(kind, kind, unjudged, is_tied=False, leaks=leaks)
     sides = beside_own.comparator_sides(models, verdicts)
     assert sides is not None
     return model_verdicts.comparators(sides, models, verdicts)
@@ -325,6 +326,15 @@ def test_of_many_who_win_three_have_figures_eight_a_name_and_the_rest_a_number()
     assert told.better == tuple(f"m{index}" for index in range(12))
     assert told.sentence.count("difference") == 3
     assert "m3, m4, m5, m6, m7 and 4 more are better than vit" in told.sentence
+
+
+@pytest.mark.parametrize("p", [0.001, 0.9, math.nan])
+@pytest.mark.parametrize("why", get_args(Unjudged))
+def test_no_difference_is_stated_or_denied_where_the_own_model_cannot_be_judged(p: float, why: Unjudged):
+    told = told_of({"a": versus(0.3, p), "b": versus(-0.3, p)}, unjudged=why)
+    assert (told.better, told.worse) == ((), ())
+    assert "differ" not in told.sentence
+    assert model_verdicts.UNJUDGED[why] in told.sentence
 
 
 def test_nobody_wins_where_the_design_leaks():

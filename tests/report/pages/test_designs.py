@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pandas as pd
 import pytest
@@ -17,6 +17,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.report.pages import front_page, report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.parts import Kind
 from mri_vit.report.words import methods_section, notation, run_facts
 from mri_vit.report.words.notation import escape
 
@@ -192,7 +193,8 @@ def test_published_concordance_stands_beside_the_width_of_this_interval(small, t
     words = page_of(asked(small, "os"), tmp_path)
     result = read_metrics(tmp_path)["endpoints"]["os"]["models"]["vit"]
     half = (result["harrell_c"]["high"] - result["harrell_c"]["low"]) / 2
-    known = f"known to about ± {notation.number(half)} over {result['n']} patients, {result['events']} deaths; a fold has 3 times"
+    known = f"known to about ± {notation.number(half)} over {result['n']} patients, {result['events']} deaths"
+    known += ", but one fold holds only about one in three of them"
     assert known in words
     assert "reaches an AUC of 0.5 with a standard error" not in words
 
@@ -237,3 +239,11 @@ def test_a_label_of_a_later_visit_counts_alike_in_the_flow_and_in_the_result(tmp
         # Everybody was predicted, so that who is known in the table is known in the result.
         known = people[(people[name if name == "idh1" else "os_days"] != "")].patient.nunique()
         assert metrics["cohort"]["known"][name] == metrics["endpoints"][name]["known"] == known
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_an_internal_result_has_an_interval_only_where_the_run_judged_it(kind: Kind, tmp_path: Path):
+    result = {"judged": {"value": 0.7, "low": 0.5, "high": 0.9}, "auc": {}, "n": 7, "verdict_kind": kind}
+    (tmp_path / "evaluation.json").write_text(json.dumps({"endpoints": {"mgmt": {"kind": "binary", "models": {"vit": result}}}}))
+    found = run_folder._internal(tmp_path / "evaluation.json")["mgmt"]["vit"]
+    assert notation.estimate(found) == ("0.700" if kind == "undefined" else "0.700 [0.500, 0.900]")
