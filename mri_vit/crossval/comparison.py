@@ -203,8 +203,8 @@ def _control(name: str, covariates: pd.DataFrame, study: Study, folder: Path, se
 
 
 def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
-    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the tuning
-    patients choose, a test without refits is left.
+    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the
+    validation patients choose, a test without refits is left.
     """
     covariates = {name: table for name, table in covariates.items() if name not in WIDE}
     if covariates and not (run / files.NULLS).exists():
@@ -247,8 +247,8 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
-            train, tune, test = parts(patients, ids, study, fold_seed(study.seed, repeat, fold))
-            rows.append(site_probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
+            train, val, test = parts(patients, ids, study, fold_seed(study.seed, repeat, fold))
+            rows.append(site_probe(fitted.represent, [*train, *val], test).assign(repeat=repeat, fold=fold))
     probed = pd.concat(rows)[files.SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}

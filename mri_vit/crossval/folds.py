@@ -1,4 +1,4 @@
-"""Folds: which patients test, tune and train; by patient, balanced over the endpoints, written and hashed before any training."""
+"""Folds: the training, validation and test patients; by patient, balanced by endpoint, written and hashed before training."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PUBLISHED = {  # by kind, about the best that models of images alone reach
     "binary": 0.80,  # TERTp 0.79 (meta-analysis, PMID 42265510), PTEN 0.79 (doi:10.1007/s00234-019-02244-7); MGMT is far below
     "survival": 0.74,  # Lee et al. 2026, doi:10.1148/ryai.250675: 0.73 where the model was made
 }
-DRAWS = 100  # of tuning patients; where half of all tune, each leaves the one patient of a class to training every second time
+DRAWS = 100  # of validation patients; if they are half of all, each leaves the one patient of a class to training half the time
 
 
 def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
@@ -76,10 +76,10 @@ def _remedy(endpoint: Endpoint, count: Counter[str], least: int) -> str:
     return f"no number of folds helps, as each tests some and learns from others: add {lacking}, or leave the endpoint out"
 
 
-def tuning_split(
+def validation_split(
     patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], fraction: float, seed: int
 ) -> tuple[list[Patient], list[Patient]]:
-    """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together.
+    """Divide the patients outside a test fold into (train, val), balanced likewise; a patient's visits stay together.
 
     Of many draws the first is taken that leaves both classes, or an event, of every endpoint that has them to the training
     patients; the first of all where none does.
@@ -94,8 +94,8 @@ def tuning_split(
     draws = splitter.split(strata, strata if many_enough else ["all"] * len(strata))
     taken, learnable = next(draws), _learnable(first, endpoints)
     better = (draw for draw in chain([taken], draws) if _learnable([first[i] for i in draw[0]], endpoints) == learnable)
-    tune = {first[i].subject for i in next(better, taken)[1]}
-    return [p for p in patients if p.subject not in tune], [p for p in patients if p.subject in tune]
+    val = {first[i].subject for i in next(better, taken)[1]}
+    return [p for p in patients if p.subject not in val], [p for p in patients if p.subject in val]
 
 
 def save(splits: list[Split], seed: int, path: Path) -> str:

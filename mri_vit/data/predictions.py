@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mri_vit.data.cohort import Patient
 
 # `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
-# positive (chosen on the tuning patients), risks at or above it high (the median of the training fold); it may be empty.
+# positive (chosen on the validation patients), risks at or above it high (the median of the training fold); it may be empty.
 COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
 DEFAULTS = {"model": "model", "repeat": 0, "fold": 0, "session": ""}  # of columns that may be left out
 NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
@@ -61,7 +61,7 @@ class Predictor(Protocol):
     `predict` sees no label of the patients that it is given.
     """
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None: ...
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None: ...
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Two tables: (patient, endpoint, score) and (patient, endpoint, horizon_days, survival).

@@ -70,7 +70,7 @@ class Threshold:
 
 
 def choose_threshold(patients: Iterable[str], truth: Flags, score: Numbers) -> Threshold:
-    """The `youden_threshold` of these patients (tuning data), bound to them.
+    """The `youden_threshold` of these patients (validation data), bound to them.
 
     Raises ValueError when only one class is present, a label is neither 0 nor 1, a score is NaN or infinite, or there is not one
     label and one score for each patient.

@@ -23,7 +23,7 @@ ANEW = "delete its fold's folder to train the fold anew"
 
 @dataclass
 class State:
-    """Where training stands: epochs done, the best tuning loss, evaluations since it, and each evaluation's figures."""
+    """Where training stands: epochs done, the best validation loss, evaluations since it, and each evaluation's figures."""
 
     epoch: int = 0
     best: float = math.inf
@@ -31,10 +31,10 @@ class State:
     seconds: float = 0.0  # spent on training so far, over all starts
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def better(self, loss: float, tuned: dict[str, float]) -> bool:
+    def better(self, loss: float, val_losses: dict[str, float]) -> bool:
         """Note an evaluation; whether it is the best so far."""
-        mean = sum(tuned.values()) / len(tuned)
-        each = {f"tune_{name}": value for name, value in tuned.items()}
+        mean = sum(val_losses.values()) / len(val_losses)
+        each = {f"tune_{name}": value for name, value in val_losses.items()}
         self.history.append({"epoch": self.epoch, "seconds": self.seconds, "loss": loss, "tune": mean, **each})
         best = mean < self.best
         self.best, self.stale = (mean, 0) if best else (self.best, self.stale + 1)

@@ -344,7 +344,7 @@ def sample(patients: Sequence[Patient], seed: int) -> list[Patient]:
 
 
 def loss_of(patients: Sequence[Patient], study: Study, net: Network) -> Loss:
-    """The sum of the endpoints' losses over these patients, every token given and nothing augmented, as tuning computes it."""
+    """The sum of the endpoints' losses of these patients, from all tokens and without augmentation, like the validation loss."""
     feed = Feed(patients, study, next(net.parameters()).device, study.seed)
 
     def loss(net: nn.Module) -> float:

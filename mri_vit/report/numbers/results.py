@@ -143,22 +143,22 @@ def _holm(p: Mapping[K, float]) -> dict[K, float]:
 
 @dataclass(frozen=True)
 class Trainings:
-    """Fields of a model about its trainings: of how many the tuning loss is known, and of how many it was flat at the end."""
+    """Fields of a model about its trainings: of how many the validation loss is known, and of how many it was flat at the end."""
 
     trainings: int | None
     flat: int | None
 
 
-def is_flat(epoch: Float[np.ndarray, " n"], tune: Float[np.ndarray, " n"]) -> bool:
-    """Whether the tuning loss was no lower in the last fifth of the epochs than the least before it, but for `FALL`.
+def is_flat(epoch: Float[np.ndarray, " n"], val: Float[np.ndarray, " n"]) -> bool:
+    """Whether the validation loss was no lower in the last fifth of the epochs than the least before it, but for `FALL`.
 
-    Definition: min over epochs up to 4/5 of the last one of `tune` − min over all of `tune` ≤ 0.01, `tune` in shares of the loss
+    Definition: min over epochs up to 4/5 of the last one of `val` − min over all of `val` ≤ 0.01, `val` in shares of the loss
     at the start. A loss that rises at the end is flat, and so is one that never fell: nothing was learned, and more epochs at
     these rates are not what lacks. False where nothing was evaluated before the last fifth.
     Assumption: the learning rate falls to zero at the planned end, which flattens any loss a little; early stopping ends before.
     """
-    before = tune[epoch <= (1 - LAST) * epoch.max()]
-    return bool(len(before)) and float(before.min() - tune.min()) <= FALL
+    before = val[epoch <= (1 - LAST) * epoch.max()]
+    return bool(len(before)) and float(before.min() - val.min()) <= FALL
 
 
 def trainings(histories: pd.DataFrame, model: str) -> Trainings:

@@ -133,10 +133,10 @@ def costs(homes: dict[str, Path], folds: Sequence[tuple[int, int]]) -> pd.DataFr
 
 
 def histories(homes: Mapping[str, Path], seeds: Mapping[str, int], folds: Sequence[tuple[int, int]]) -> pd.DataFrame:
-    """The evaluations on tuning patients; a training that has none written down has no row.
+    """The evaluations on validation patients; a training that has none written down has no row.
 
     `homes` are the folders of the models' folds, `seeds` how many networks each model has in a fold, `folds` pairs of repeat and
-    fold; all count from 0. `tune` is the tuning loss as a share of that at the start. Raises IntegrityError when a file is
+    fold; all count from 0. `tune` is the validation loss as a share of that at the start. Raises IntegrityError when a file is
     damaged.
     """
     found = [pd.DataFrame(columns=pd.Index(HISTORY_COLUMNS))]

@@ -17,7 +17,7 @@ from mri_vit.settings.sections import Grid
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"
-FUSION = "vit's networks and a regression on the clinical columns, weighted on each fold's tuning patients"
+FUSION = "vit's networks and a regression on the clinical columns, weighted on each fold's validation patients"
 PRETRAINED = {"mae": "a masked autoencoder", "dino": "DINO"}
 PRETRAINING_PATIENTS = {
     "others": "for each fold on all patients but its test patients",
@@ -247,10 +247,10 @@ def _pretraining_method(settings: Pretrain) -> str:
 
 
 def flat_trainings(entry: ComparedModel) -> str:
-    """Of how many trainings the tuning loss fell no more at the end; "" where that is not known."""
+    """Of how many trainings the validation loss fell no more at the end; "" where that is not known."""
     if entry.trainings is None:
         return ""
-    return f"tuning loss flat at the end of {entry.flat} of {counted(entry.trainings, 'training')}"
+    return f"validation loss flat at the end of {entry.flat} of {counted(entry.trainings, 'training')}"
 
 
 def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:

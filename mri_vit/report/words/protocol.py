@@ -171,7 +171,7 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         *mask_supervision(train),
         *_inputs(train, settings.grid.positions),
         *_regularisation(train, settings.model.drop_path, "binary" in run_facts.kinds(metrics)),
-        f"Training lasted at most {train.epochs} epochs. After {every} the loss on the tuning patients was "
+        f"Training lasted at most {train.epochs} epochs. After {every} the loss on the validation patients was "
         "taken as a share of its value before training, limited to 1, and averaged over endpoints; training stopped after "
         f"{train.patience} such evaluations without a better one, and the weights of the best were kept.",
         facts.gap("settings", "whether any setting was chosen by looking at these patients"),
