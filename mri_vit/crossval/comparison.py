@@ -34,7 +34,7 @@ from mri_vit.predictors import slices
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.patient_tables import described, intensity_table, radiomics_table, volume_table
-from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart
+from mri_vit.predictors.regressions import WIDE_CONTROLS, PrincipalRegressions, Tabular, control, kept_apart
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import (
@@ -206,7 +206,7 @@ def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Se
     """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the
     validation patients choose, a test without refits is left.
     """
-    covariates = {name: table for name, table in covariates.items() if name not in WIDE}
+    covariates = {name: table for name, table in covariates.items() if name not in WIDE_CONTROLS}
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
         apart = {name: kept_apart(name, table, study) for name, table in covariates.items()}

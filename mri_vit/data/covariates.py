@@ -29,7 +29,7 @@ SURGERY = re.compile(r"(?i)(^|[_ .-])(resect\w*|eor|gtr)($|[_ .-])")
 
 METHYLATION = re.compile(r"(?i)methyl")  # of MGMT's promoter, in a table of glioblastoma
 Withheld = Mapping[str, Mapping[str, str]]  # by endpoint the columns that its regression does not read, each with the reason
-LONG = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
+MIN_STEM_LETTERS = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ def _named_after(column: str, labels: Collection[str]) -> bool:
     """Whether a column is one of these labels, all in small letters, or named after one."""
     words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower()), *re.split(r"[^a-z]+", column.lower())]  # IDH1 is of IDH
     alike = (
-        min(len(word), len(label)) >= LONG and (word.startswith(label) or label.startswith(word))
+        min(len(word), len(label)) >= MIN_STEM_LETTERS and (word.startswith(label) or label.startswith(word))
         for word in words
         for label in labels
     )

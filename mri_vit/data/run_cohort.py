@@ -25,7 +25,7 @@ from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study
 
 SHOWN_CHANGES = 8  # changes of a table that a message names
-EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
+PREPARE_AGAIN = "delete it and run `mri-vit prepare` again"
 SYNTHETIC_NOTE = "synthetic"  # the topic in notes.json; a run of real patients has none
 NO_FINDING = "what the run found in made-up scans says nothing about a real patient"
 SHOWN_PATIENTS = 3  # patients that a message names
@@ -97,7 +97,7 @@ def segmented(patients: Sequence[Patient], study: Study) -> list[Patient]:
 
 def excluded(run: Path) -> set[str]:
     """The patients in a run's table of those who are excluded. Raises IntegrityError where it is damaged."""
-    with as_written(run / files.EXCLUDED, EXCLUDE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
+    with as_written(run / files.EXCLUDED, PREPARE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         if "patient" not in (rows.fieldnames or ()):
             raise ValueError("no column patient")

@@ -47,7 +47,7 @@ from mri_vit.settings.sections import Grid
 FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
 Fusion = Literal["concatenate", "mean"]
 Reads = Callable[[Tokens, Path], dict[str, Tensor]]  # a patient's features [d] by reading; may raise UnusablePatient
-LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more causes a warning
+MIN_INSIDE_SHARE = 0.98  # of the brain; a cube that cuts off more causes a warning
 SCHEMA = "mri-vit features 1"
 TUPLES = ("channels", "taught", "seen")
 
@@ -157,7 +157,7 @@ def _cut_off(origin: Origin, name: str, path: Path) -> str:
         return ""
     prepared, expected = tokens.load(path), Expected(**origin.expected)
     inside = foreign.share_inside((tokens.to_volume(prepared) != 0).any(axis=0), prepared.grid, expected)
-    if inside >= LEAST_INSIDE:
+    if inside >= MIN_INSIDE_SHARE:
         return ""
     held = f"{expected.edge} voxels of {expected.spacing_mm:g} mm hold {inside:.0%} of the brain of {name}"
     return f"{held}; the rest is cut off, which a larger --spacing-mm or --edge avoids"

@@ -41,8 +41,8 @@ WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 # cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
 # and 0.752.
 MIN_VALIDATION_PATIENTS = 10
-NEAREST = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
-LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
+PROBABILITY_EPS = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
+MIN_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class LateFusion:
             if not len(clinical):
                 continue
             if head.kind == "binary":
-                clinical = logit(clinical.clip(NEAREST, 1 - NEAREST))
+                clinical = logit(clinical.clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS))
             else:
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
             each = torch.stack([on_log_scale(head, out[name]) for head, out in zip(same, outs, strict=True)])
@@ -144,7 +144,7 @@ def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]
     evidence = heads.evidence(head, output)
     if head.kind == "binary":
         return evidence - math.log(head.positive_weight)
-    return evidence.clamp_min(LEAST_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
+    return evidence.clamp_min(MIN_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
 
 
 def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:

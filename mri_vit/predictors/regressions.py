@@ -39,7 +39,7 @@ PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's 
 COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
 RELATIVE_EPS = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up
-WIDE = (SLICES, RADIOMICS)  # controls with more columns than patients
+WIDE_CONTROLS = (SLICES, RADIOMICS)  # controls with more columns than patients
 SCORE = ("patient", "endpoint", "score")  # columns of a predictor's tables
 SURVIVAL = ("patient", "endpoint", "horizon_days", "survival")
 
@@ -232,7 +232,7 @@ def _plain_scaling() -> tuple[SimpleImputer, VarianceThreshold, StandardScaler]:
 
 def control(name: str, covariates: pd.DataFrame, study: Study) -> Tabular | PrincipalRegressions:
     """The unfitted regression of a control or reference."""
-    if name in WIDE:
+    if name in WIDE_CONTROLS:
         return PrincipalRegressions(covariates, study.endpoints)
     return Tabular(covariates, study.endpoints, kept_apart(name, covariates, study))
 

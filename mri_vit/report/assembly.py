@@ -17,7 +17,7 @@ from mri_vit.report import verdicts
 from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
-from mri_vit.report.numbers.patients import FEWEST_PAIRS
+from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.reading.run import Map, Run, read_run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
@@ -289,7 +289,7 @@ def with_verdict(figures: AddedValueFigures) -> AddedValue:
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:
-    return Failures(**vars(worst), fewest_pairs=FEWEST_PAIRS, sentence=failures_sentence(worst, verdict))
+    return Failures(**vars(worst), fewest_pairs=MIN_PAIRS, sentence=failures_sentence(worst, verdict))
 
 
 def expected_verdicts(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, ExpectedVerdict]:

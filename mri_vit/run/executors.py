@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_S = 5.0  # between two looks at a cluster's queue, whose scheduler serves many
-ARRAY = 500  # jobs in an array: SLURM's MaxArraySize is 1001 unless the cluster says otherwise
-TERMS = 1000  # how often a job that ran out of time goes on; submitit's 3 would end a long fold
+ARRAY_JOBS = 500  # jobs in an array: SLURM's MaxArraySize is 1001 unless the cluster says otherwise
+MAX_TIMEOUTS = 1000  # how often a job that ran out of time goes on; submitit's 3 would end a long fold
 LATE_S = 20.0  # a result may be seen that much later than its job leaves the queue, on a disk over a network
 ASKING_S = 60  # for squeue and scancel; a busy scheduler takes its time
 ANSWER_S = 20  # for dask's scheduler to answer
@@ -185,7 +185,7 @@ class Queue:
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self._folder, asked = at.home / "%j", at.slurm
         try:
-            self._sbatch = submitit.SlurmExecutor(self._folder, max_num_timeout=TERMS)
+            self._sbatch = submitit.SlurmExecutor(self._folder, max_num_timeout=MAX_TIMEOUTS)
         except RuntimeError:
             raise UsageError('executor "slurm": no srun here; run on a machine from which jobs are handed in') from None
         wanted = {"partition": asked.partition, "gpus_per_node": asked.gpus or None}
@@ -207,7 +207,7 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         pass
 
-    most = ARRAY
+    most = ARRAY_JOBS
 
     def submit(self, tasks: Sequence[Task]) -> list[str]:
         """Hand tasks in, as an array. Raises UsageError with what sbatch says."""

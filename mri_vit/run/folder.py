@@ -38,7 +38,7 @@ _MODELS = tuple(
     f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
 )
 _INSPECT = (files.INSPECT, f"{files.COMPARATORS}/*/{files.INSPECT}")
-_PAGES = (files.REPORT, f"{files.REPORT}/*", *_INSPECT, *(f"{page}/*" for page in _INSPECT), files.LOOKED)
+_PAGES = (files.REPORT, f"{files.REPORT}/*", *_INSPECT, *(f"{page}/*" for page in _INSPECT), files.QC_FOLDER)
 FOLDERS = (
     files.MAPS,
     f"{files.MAPS}/*",

@@ -39,11 +39,11 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Executor, Slurm
 
 LEDGER = "handed_out.json"
-WORKING = ".working.json"  # how the files of those who work end
+WORKING_ENDING = ".working.json"  # how the files of those who work end
 FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
 Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
 CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
 @dataclass
@@ -84,7 +84,7 @@ def working_on(home: Path | None, name: str) -> Iterator[None]:
 
 def turn_to_job(home: Path, name: str) -> None:
     """Say in `home` that this process works on a job now, and no longer on another."""
-    for file in home.glob(f"*{WORKING}"):
+    for file in home.glob(f"*{WORKING_ENDING}"):
         if read_json_or_empty(file).get("process") == os.getpid():
             file.unlink(missing_ok=True)
     _sign(home, name)
@@ -92,7 +92,7 @@ def turn_to_job(home: Path, name: str) -> None:
 
 def _sign(home: Path, name: str) -> Path:
     home.mkdir(parents=True, exist_ok=True)
-    file = home / f"{name.replace(' ', '+')}{WORKING}"
+    file = home / f"{name.replace(' ', '+')}{WORKING_ENDING}"
     said = {"job": name, "host": platform.node(), "process": os.getpid()}
     write_bytes(json.dumps({**said, "since": datetime.now(UTC).isoformat(timespec="seconds")}).encode(), file)
     return file
@@ -100,7 +100,7 @@ def _sign(home: Path, name: str) -> Path:
 
 def workers(home: Path) -> list[dict[str, Any]]:
     """Who works in a stage's folder: job, host, process, since. Who was killed is among them until somebody notices."""
-    found = [read_json_or_empty(file) for file in sorted(home.glob(f"*{WORKING}"))]
+    found = [read_json_or_empty(file) for file in sorted(home.glob(f"*{WORKING_ENDING}"))]
     return [one for one in found if {"job", "host", "process", "since"} <= one.keys()]
 
 
@@ -108,7 +108,7 @@ def forget_worker(home: Path | None, name: str) -> None:
     """The process that worked on this was killed."""
     if home is None:
         return
-    (home / f"{name.replace(' ', '+')}{WORKING}").unlink(missing_ok=True)
+    (home / f"{name.replace(' ', '+')}{WORKING_ENDING}").unlink(missing_ok=True)
 
 
 def close_ledger(home: Path) -> None:
@@ -214,8 +214,8 @@ def do_job(home: Path | None, name: str, function: Callable[..., Any], arguments
 
 
 def gpus(devices: int) -> list[str]:
-    """The GPUs that this process sees, as `VISIBLE` names them, in hands of so many; what is left over belongs to none."""
-    if (seen := os.environ.get(VISIBLE)) is not None:
+    """The GPUs that this process sees, as `VISIBLE_GPUS` names them, in hands of so many; what is left over belongs to none."""
+    if (seen := os.environ.get(VISIBLE_GPUS)) is not None:
         names = [name for name in seen.split(",") if name.strip()]
     else:
         import torch
@@ -276,7 +276,7 @@ def _begin(cards: Any) -> None:
     """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
     end_with_parent()
     if card := cards.get():
-        os.environ[VISIBLE] = card
+        os.environ[VISIBLE_GPUS] = card
 
 
 def end_with_parent() -> None:
@@ -318,7 +318,7 @@ def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[
     """In the process."""
     end_with_parent()
     if dealt:
-        os.environ[VISIBLE] = dealt[0]
+        os.environ[VISIBLE_GPUS] = dealt[0]
     try:
         done = None, function(*arguments)
     except Exception as error:

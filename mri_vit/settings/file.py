@@ -321,7 +321,7 @@ def _default(field: FieldInfo) -> str | None:
 
 MIN_LIKENESS = 0.65  # as out is to output (0.67), and augment is not to target (0.62)
 SURE_LIKENESS = 0.8  # as train.epochs is to tran.epochs (0.96), and model.epochs is not (0.61)
-TIE = 0.02  # difference of likeness that does not say which of two was meant
+LIKENESS_TIE = 0.02  # difference of likeness that does not say which of two was meant
 SHORTEST_START = 3  # letters with which to begin a name: out, gpu
 
 
@@ -358,7 +358,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
 def _best(likeness: Mapping[str, float], names: list[str], least: float) -> list[str]:
     """Those of the names that are most alike, and as much as `least`."""
     best = max(likeness.values(), default=0.0)
-    return [name for name in names if best >= least and likeness[name] >= best - TIE]
+    return [name for name in names if best >= least and likeness[name] >= best - LIKENESS_TIE]
 
 
 def _begun(last: str, wanted: str) -> bool:

@@ -18,7 +18,7 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 
 SAVE_SECONDS = 60.0  # between two writes of the state (1.6 GB for ViT-B): what a killed run loses at most, beside its epoch
-ANEW = "delete its fold's folder to train the fold anew"
+TRAIN_ANEW = "delete its fold's folder to train the fold anew"
 
 
 @dataclass
@@ -63,8 +63,8 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer) -> 
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None
-    with as_written(path, ANEW):
+        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {TRAIN_ANEW}") from None
+    with as_written(path, TRAIN_ANEW):
         return _restored(metadata, tensors, net, optimiser)
 
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import EMPTY, Draw, neighbours
+from mri_vit.data.draw import EMPTY_ROW, Draw, neighbours
 from mri_vit.data.store import Held, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model import heads
@@ -70,7 +70,7 @@ class Masks:
             tumour = self._of(patient, position, study)
             self.holds.append((tumour != 0).any(dim=1).numpy())
             around = np.append(self.holds[-1], False)[neighbours(position, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last
-            held.append(np.where(around, np.cumsum(around) - 1, EMPTY))
+            held.append(np.where(around, np.cumsum(around) - 1, EMPTY_ROW))
             rows.append(tumour[torch.from_numpy(around)])
             positions.append(position[around])
         empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
@@ -87,7 +87,7 @@ class Masks:
 
     def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:
         """The share of tumour in each of a draw's tokens, as it is moved and mirrored; NaN of a patient without a mask."""
-        row = np.where(draw.row == EMPTY, EMPTY, self._held[self._first[draw.patient] + np.maximum(draw.row, 0)])
+        row = np.where(draw.row == EMPTY_ROW, EMPTY_ROW, self._held[self._first[draw.patient] + np.maximum(draw.row, 0)])
         unchanged = {"gain": np.ones_like(draw.gain[..., :1]), "shift": np.zeros_like(draw.shift[..., :1])}
         share = self._masks.take(replace(draw, row=row, **unchanged)).patches.float().mean(dim=-1)
         return share.masked_fill(torch.from_numpy(self._unknown[draw.patient]), torch.nan)

@@ -39,7 +39,8 @@ from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, s
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
 from mri_vit.train.mask_supervision import Masks, MaskSupervised
 
-SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
+# patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
+SETTLED_PATIENTS = 64
 Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
 
 
@@ -198,7 +199,7 @@ def settle(net: Network, feed: Feed) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # for PyTorch a plain mean over batches
     net.train()
-    some = min(len(feed.ids), SETTLED)
+    some = min(len(feed.ids), SETTLED_PATIENTS)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
         for turn in settling_turns(len(feed.ids), some, feed.study.train.batch_size):
             given = feed.store.take(training_draw(turn, feed.ids, feed.store.position, feed.study, feed.seed))

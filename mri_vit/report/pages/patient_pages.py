@@ -36,7 +36,7 @@ from mri_vit.run import files
 from mri_vit.run.atomic import replacing, write_bytes
 
 COLOURS = "inferno"  # explain/outputs/overlays.py's, like scale and opacity, so that page and picture agree
-NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+COLOUR_NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
 WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
 SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
@@ -229,7 +229,7 @@ def _stamp(one: Visit) -> str:
 
 def colour_table() -> dict[str, list[int]]:
     """The colour scale in NiiVue's form: colour R, G, B at level I; only level 0 is transparent (A)."""
-    level = np.rint(np.linspace(0, 255, NODES)).astype(int)
+    level = np.rint(np.linspace(0, 255, COLOUR_NODES)).astype(int)
     red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
     columns = (red, green, blue, np.where(level > 0, 255, 0), level)
     return {key: column.tolist() for key, column in zip("RGBAI", columns, strict=True)}
@@ -237,5 +237,5 @@ def colour_table() -> dict[str, list[int]]:
 
 def css_colours() -> list[str]:
     """The colour scale from 1 to its top, linear in the logarithm."""
-    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
+    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, COLOUR_NODES))).astype(int)
     return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]

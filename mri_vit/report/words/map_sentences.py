@@ -10,7 +10,7 @@ from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.patients import ComparatorMaps, MapFigures, ShownMap
-from mri_vit.report.verdicts import ALIKE, FEWEST_SCORED, Answer, Answers, is_enough
+from mri_vit.report.verdicts import MIN_MAP_CORRELATION, MIN_SCORED_PATIENTS, Answer, Answers, is_enough
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
 from mri_vit.report.words.run_facts import Facts
@@ -71,16 +71,17 @@ def map_rules() -> list[str]:
     return [
         "All figures are from test patients, each explained by a model that had not seen the patient; only agreement with the "
         "networks of other folds uses models that had. Intervals are 95 %, by a bootstrap of patients. With fewer than "
-        f"{FEWEST_SCORED} scored patients a question is “not judged”.",
+        f"{MIN_SCORED_PATIENTS} scored patients a question is “not judged”.",
         "No finding without a prediction: where the prediction of an endpoint is not better than chance, its maps show what the "
         "score depends on. They are no finding, and the report says nothing about the tumour.",
         "“Depends on the weights: yes”: all weights are randomised (the numbers of each tensor permuted, Adebayo et al. 2018), "
-        f"and the interval of the rank correlation between the new map and the old one ends below {ALIKE}, so they share less "
-        "than a quarter of the variance of their ranks. Otherwise “no”: the map follows the scan or the architecture.",
+        f"and the interval of the rank correlation between the new map and the old one ends below {MIN_MAP_CORRELATION}, so "
+        "they share less than a quarter of the variance of their ranks. Otherwise “no”: the map follows the scan or the "
+        "architecture.",
         "“Depends on the labels”, where the run has a network trained on shuffled labels: “no” if the interval of the rank "
-        f"correlation with its map does not end below {ALIKE}; “yes” if it does and the correlation with the maps of the other "
-        "folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). Otherwise "
-        "“unsettled”: networks trained on true labels differ from each other about as much, so the difference may come from "
+        f"correlation with its map does not end below {MIN_MAP_CORRELATION}; “yes” if it does and the correlation with the maps "
+        "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above "
+        "0). Otherwise “unsettled”: networks trained on true labels differ from each other about as much, so the difference may come from "
         "retraining and not from the labels.",
         "“Better than random deletion: yes”: removing positions in the map's order, highest first, weakens the prediction more "
         "than removing them in random order. The fall is the area over the deletion curve, in standard deviations of the "

@@ -120,11 +120,11 @@ POOLED = {  # what the heads read, by model.pool
     "max": "the normalised CLS token, to which each feature's largest value over the other normalised tokens is added",
 }
 PRETRAINING_METHODS = {
-    "mae": "The masked autoencoder [@mae] read {mae.VISIBLE:.0%} of a patient's tokens, and a decoder of depth "
+    "mae": "The masked autoencoder [@mae] read {mae.VISIBLE_SHARE:.0%} of a patient's tokens, and a decoder of depth "
     "{mae.DECODER_DEPTH} and half the encoder's width, given {known}, predicted the patches of a random third of the others, "
     "{target}; the loss is the mean squared error over their brain voxels.",
     "dino": "DINO [@dino] trains a student to match the outputs of a teacher, a moving average of its weights (momentum from "
-    "{dino.MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of grid positions, two global ones and "
+    "{dino.TEACHER_MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of grid positions, two global ones and "
     "{local_crops} local ones, each with its own intensity jitter and left–right flip, and the teacher's outputs are centred "
     "and sharpened.",
 }

@@ -46,7 +46,7 @@ MAP_KINDS = {
     "undefined": "not judged",
 }
 MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
-FINEST = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
+COST_DECIMALS = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
 SMALLEST_P = 0.001  # below it digits say nothing more: the normal law is rough out there, and so is a share of few permutations
 ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
 
@@ -161,7 +161,7 @@ def significant(value: float | int | None) -> str:
     if not is_defined(value):
         return ""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
-    return f"{value:,.{min(max(digits, 0), FINEST)}f}"
+    return f"{value:,.{min(max(digits, 0), COST_DECIMALS)}f}"
 
 
 def duration(seconds: float | int | None) -> str:

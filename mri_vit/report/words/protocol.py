@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mri_vit.crossval.folds import DEALS
+from mri_vit.crossval.folds import FOLD_DRAWS
 from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
@@ -245,7 +245,7 @@ def partition_sentences(metrics: Metrics, train: Train) -> list[str]:
     else:
         times = "" if repeats == 1 else f", {repeats} times with different splits"
         sentences = [
-            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {DEALS:,} "
+            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {FOLD_DRAWS:,} "
             "random splits, the one with the most even counts of each endpoint's classes was used."
         ]
     if metrics.folds_sha256:

@@ -360,7 +360,7 @@ def test_of_many_compared_models_the_curves_show_the_study_s_own_and_the_best(ma
     assert order[0] == "vit"
     scores = [entry["mean_score"] for entry in metrics["compared_models"][1:]]
     assert scores == sorted(scores, reverse=True)
-    assert metrics["shown"] == order[: results.MOST_SHOWN]
+    assert metrics["shown"] == order[: results.MAX_SHOWN_MODELS]
     assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
     curves = {path.stem.removeprefix("roc_mgmt_") for path in (many / "figures").glob("roc_mgmt_*.svg")}
     assert curves == {*metrics["shown"], "clinical"}

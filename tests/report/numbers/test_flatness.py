@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mri_vit.errors import IntegrityError
-from mri_vit.report.numbers.results import FALL, Trainings, is_flat, trainings
+from mri_vit.report.numbers.results import MIN_LOSS_FALL, Trainings, is_flat, trainings
 from mri_vit.report.reading import run_files
 from mri_vit.run import files
 
@@ -26,8 +26,8 @@ EPOCHS = np.arange(1.0, 101.0)
         (np.where(EPOCHS < 60, 1 - EPOCHS / 100, 0.4 + EPOCHS / 200), True),  # it rises at the end
         (np.ones(100), True),  # it never fell
         (np.where(EPOCHS < 90, 1.0, 0.5), False),  # learned at the very end
-        (np.where(EPOCHS <= 80, 0.5, 0.5 - 0.9 * FALL), True),
-        (np.where(EPOCHS <= 80, 0.5, 0.5 - 1.1 * FALL), False),
+        (np.where(EPOCHS <= 80, 0.5, 0.5 - 0.9 * MIN_LOSS_FALL), True),
+        (np.where(EPOCHS <= 80, 0.5, 0.5 - 1.1 * MIN_LOSS_FALL), False),
     ],
 )
 def test_a_loss_is_flat_where_the_last_fifth_brought_nothing(val: np.ndarray, flat: bool):
@@ -44,7 +44,7 @@ def test_more_epochs_that_bring_nothing_make_a_loss_flat_and_a_lower_end_never_d
     values = np.array(val)
     longer = np.concatenate([values, np.full(len(val), values.max())])
     assert is_flat(np.arange(1.0, len(longer) + 1), longer)
-    fallen = np.append(values, values.min() - FALL - 1e-6 - fall)
+    fallen = np.append(values, values.min() - MIN_LOSS_FALL - 1e-6 - fall)
     assert not is_flat(np.arange(1.0, len(fallen) + 1), fallen)
 
 

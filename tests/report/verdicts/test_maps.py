@@ -297,7 +297,7 @@ def test_why_there_is_no_finding_is_said(predicted, words):
 
 def test_every_threshold_of_a_verdict_stands_in_the_rules():
     told = " ".join(map_sentences.map_rules())
-    for number in (verdicts.ALIKE, verdicts.FEWEST_SCORED):
+    for number in (verdicts.MIN_MAP_CORRELATION, verdicts.MIN_SCORED_PATIENTS):
         assert str(number) in told
 
 
