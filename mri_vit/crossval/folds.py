@@ -178,7 +178,7 @@ def _evenest(
 
 
 def _dealt(classes: Bool[np.ndarray, "c n"], folds: int, random: np.random.Generator) -> Int[np.ndarray, "n"]:
-    """Patients dealt at random into folds of one size, or of two that differ by one."""
+    """Patients assigned at random to folds of one size, or of two that differ by one."""
     return random.permutation(np.arange(classes.shape[1]) % folds)
 
 
@@ -254,7 +254,7 @@ def least_detectable(patients: Sequence[Patient], endpoint: Endpoint, splits: Se
 
 
 def power_cautions(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> Iterator[str]:
-    """A sentence for each endpoint of which even what published models reach would not be told from chance."""
+    """A sentence for each endpoint for which even the results of published models would be no evidence against chance."""
     for endpoint in endpoints:
         limit = least_detectable(patients, endpoint, splits) if splits else math.nan
         if limit > PUBLISHED_DISCRIMINATION[endpoint.kind]:

@@ -102,7 +102,7 @@ def fit_fold(
         with file_lock(folder):
             _fit_fold(patients, ids, study, folder, {"model": model, "repeat": repeat, "fold": fold}, build)
     for here in _folders(folder):
-        shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
+        shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights, and no longer needed to resume
     return folder
 
 
@@ -185,8 +185,8 @@ def _one_fold(
 def thresholds(
     predictor: Predictor, train: Sequence[Patient], val: Sequence[Patient], endpoints: Sequence[Endpoint]
 ) -> dict[str, Threshold]:
-    """Where a score becomes positive (by the validation patients, whom the weights have not seen), and a risk high (the median of
-    all patients outside the test fold). An endpoint whose validation patients are of one class has none.
+    """Where a score becomes positive (by the validation patients, which the weights have not seen), and a risk high (the median
+    of all patients outside the test fold). An endpoint whose validation patients are of one class has none.
     """
     chosen = {}
     asked = (*train, *val) if any(endpoint.kind == "survival" for endpoint in endpoints) else val

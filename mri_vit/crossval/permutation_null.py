@@ -1,7 +1,7 @@
 """Nulls: what the controls that are regressions reach on permuted labels, each fitted again; a table of test folds' values out.
 
 Labels change hands within the test folds of the first repeat, so that folds, parts, features and their scaling stay as they
-were: what a patient brings to a fold stays, what is said of the patient moves.
+were: a patient keeps its fold, and the label moves.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _rows(values: Float[np.ndarray, "b folds"], model: str, endpoint: str) -> pd
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The visits whose label of one endpoint is known, those of a patient behind each other, and who changes places with whom.
+    """The visits whose label of one endpoint is known, those of a patient behind each other, and which may be exchanged.
 
     s patients, v visits.
     """

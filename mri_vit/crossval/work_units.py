@@ -123,7 +123,7 @@ def _of_network(name: str, study: Study, patients: Sequence[Patient], splits: Se
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
-    """The patients of an encoder that serves all folds; nobody who has a label at another visit is unlabelled."""
+    """The patients of an encoder that serves all folds; a patient with a label at another visit is not unlabelled."""
     known = tested(study.endpoints, patients)
     return [p for p in patients if study.pretrain.patients == "all" or p.subject not in known]
 

@@ -232,7 +232,7 @@ def _unknown(name: str, values: Sequence[float]) -> set[float]:
     """The values that count as unknown: those that cannot be, and codes.
 
     A code lies further from all others than these lie apart, or is the only negative one of a measured quantity. An age of 0 is
-    one where nobody else is a small child.
+    one where no other patient is a small child.
     """
     low, high, _ = _limits(name)
     distinct = {value for value in values if not math.isnan(value)}

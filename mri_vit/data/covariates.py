@@ -136,8 +136,8 @@ def read_by(endpoint: Endpoint, covariates: pd.DataFrame, apart: Mapping[str, Co
     return covariates.drop(columns=[name for name in apart.get(endpoint.name, ()) if name in covariates])
 
 
-def told(apart: Withheld) -> str:
-    """Who does not read which column, in words; "" where all is read by all: mgmt not for mgmt (it is named after …)."""
+def withheld_in_words(apart: Withheld) -> str:
+    """Which endpoint does not read which column, in words; "" where each reads all: mgmt not for mgmt (it is named after …)."""
     endpoints: dict[tuple[str, str], list[str]] = {}
     for endpoint, reasons in apart.items():
         for column, why in reasons.items():
@@ -167,7 +167,9 @@ def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study)
             raise UsageError(f"controls.columns: no column {name!r} in the cohort table (found {', '.join(there)})")
         apart = withheld([name], study)
         if len(apart) == len(study.endpoints):
-            raise UsageError(f"controls.columns: no endpoint can be held against {name!r}: {told(apart)}; leave it out")
+            raise UsageError(
+                f"controls.columns: no endpoint can be held against {name!r}: {withheld_in_words(apart)}; leave it out"
+            )
 
 
 def _names_label(column: str, endpoints: tuple[Endpoint, ...]) -> bool:

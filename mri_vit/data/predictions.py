@@ -30,7 +30,7 @@ NULL_COLUMNS = ["model", "endpoint", "draw", "repeat", "fold", "value"]
 SEED_COLUMNS = ["model", "endpoint", "repeat", "fold", "patient", "session", "seed", "score"]
 KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
 Check = Callable[[pd.Series], pd.Series]
-VALID_NUMBERS: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and how that is said
+VALID_NUMBERS: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and the words for it
     "score": (lambda x: abs(x) < float("inf"), "a finite number"),
     "truth": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
     "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),

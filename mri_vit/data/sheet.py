@@ -62,7 +62,7 @@ SHOWN_ROWS = 5  # rows that a note names
 class Fault:
     """What is wrong with a table, in words without their place; `row` and `column` are given where it is one's fault."""
 
-    said: str
+    problem: str
     row: int | None = None
     column: str = ""
 
@@ -70,7 +70,7 @@ class Fault:
         """The fault as an error says it: file, row and column first."""
         row = f", row {self.row}" if self.row else ""
         column = f", column {self.column}" if self.column else ""
-        return f"{path}{row}{column}: {self.said}"
+        return f"{path}{row}{column}: {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Sheet:
 def refuse(path: Path, faults: Sequence[Fault]) -> None:
     """Raise UsageError that names the faults, where there are any."""
     if faults:
-        said = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
-        more = len(faults) - len(said)
-        raise UsageError("\n".join(said + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
+        shown = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
+        more = len(faults) - len(shown)
+        raise UsageError("\n".join(shown + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
 
 
 def columns(path: Path) -> list[str]:
@@ -198,7 +198,7 @@ def _with_points(rows: list[Row]) -> Iterator[str]:
 
 
 def names(start: bytes) -> list[str]:
-    """The columns' names in the beginning of a file of text, as far as it tells; none where it is no text."""
+    """The columns' names in the beginning of a file of text, as far as they can be read; none where it is no text."""
     try:
         text, separator, _ = _parted(start.decode(_encoding(start), errors="ignore"))
     except UnicodeError:
@@ -239,7 +239,7 @@ def _bytes(path: Path) -> bytes:
 
 
 def _text(path: Path, raw: bytes) -> tuple[str, str, int]:
-    """The text of a table, what parts its cells, and how many lines before it said so and are left out (1 or 0)."""
+    """The text of a table, what parts its cells, and how many lines before it (1 or 0) name the separator and are left out."""
     if what := file_kind(raw):
         raise UsageError(f"{path}: {what}; {SAVE_AS_CSV}")
     try:

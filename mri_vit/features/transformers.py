@@ -163,7 +163,7 @@ class DinoViT(nn.Module):
 
 
 def read_dino(tensors: Mapping[str, Tensor], path: Path, heads: int | None, edge: int | None) -> Foreign:
-    """The network that a file's tensors make up; `heads` where it is not known and no period tells it.
+    """The network that a file's tensors make up; `heads` where it is not known and no period gives it.
 
     Rotary positions serve any edge, learned ones that of their table.
 

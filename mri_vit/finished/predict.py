@@ -58,7 +58,7 @@ class Allowed:
     """What is predicted, and marked, only on request."""
 
     untrusted: bool = False  # endpoints that the run predicts no better than chance
-    known: bool = False  # patients on whom the run was trained
+    known: bool = False  # patients that the run was trained on
     synthetic: bool = False  # real patients by a run of synthetic ones
 
 

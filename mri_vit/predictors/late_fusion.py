@@ -1,6 +1,6 @@
 """Late fusion: the evidence of a fitted network and that of the clinical columns become one prediction.
 
-Their weights are fitted to a fold's validation patients, to whom neither was fitted: on its own training patients an overfitted
+Their weights are fitted to a fold's validation patients, which neither was fitted to: on its own training patients an overfitted
 network looks perfect, and the clinical columns would get no weight beside it.
 
 Letters: b patients, m numbers that a head puts out, s networks (`train.seeds`).

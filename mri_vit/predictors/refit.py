@@ -73,7 +73,7 @@ def cox(
     event: Bool[np.ndarray, "b n"],
     other: Float[np.ndarray, "t k"],
 ) -> Float[np.ndarray, "b t"]:
-    """Log hazard ratios of the other rows by a Cox regression fitted to each vector of outcomes; NaN where nobody died.
+    """Log hazard ratios of the other rows by a Cox regression fitted to each vector of outcomes; NaN where no patient died.
 
     Equal to lifelines' `CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE n))` of columns of mean 0 and variance 1: Efron's likelihood of
     ties; lifelines divides a column by its SD with n − 1, so that a coefficient's penalty is n / (n − 1) times 1/2 its square.

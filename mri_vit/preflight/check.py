@@ -113,7 +113,7 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     """Faults of the table's rows, equal ones together."""
     rows: dict[str, list[int]] = defaultdict(list)
     for fault in table.faults:
-        rows[f"column {fault.column}: {fault.said}" if fault.column else fault.said] += [fault.row] if fault.row else []
+        rows[f"column {fault.column}: {fault.problem}" if fault.column else fault.problem] += [fault.row] if fault.row else []
     for words, lines in rows.items():
         yield _finding("refused", "table", words, rows=tuple(lines))
     row_of = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}

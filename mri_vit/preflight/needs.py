@@ -46,7 +46,7 @@ REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 VIT_RATE = 3 * 813e9 / 35
 SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
-MATRIX_EDGE = 512  # edge of the matrices whose product tells how fast a core is
+MATRIX_EDGE = 512  # edge of the matrices whose product measures how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
 # A map on four scans of USUAL_VOXELS and on the grid; its picture, with its share of the brain's file. Values of the demo's

@@ -40,7 +40,7 @@ MAX_SLICES = 24  # evenly spread; 1 mm slices are much alike
 RAY_DIRECTIONS = 72  # every 5 degrees: 7 mm at the skull of an adult
 RAY_STEP = 1 / 60  # of the radius: 1.3 mm in an adult
 RIM_DEPTH = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
-BRAIN_DEPTH = 0.4  # as far as the brain is taken to tell how bright it is; the ventricles begin behind it
+BRAIN_DEPTH = 0.4  # as far as the brain's brightness is measured; the ventricles begin behind it
 BRAIN_QUANTILE = 0.25  # of the brain's depths: bright fluid does not count, nor does a dark furrow
 DIRECTION_QUANTILE = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
 

@@ -2,7 +2,7 @@
 
 How well a scan was taken (signal to noise, ghosts, shading), how much of each part of the MNI152 brain the mask reaches, and
 whether scans are what the table calls them. The numbers stand under "quality" in `patient.json`; rounded, and null where there
-is nothing to tell from. The picture, qc.png, has three planes of each scan, with the brain's outline.
+is no basis for one. The picture, qc.png, has three planes of each scan, with the brain's outline.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
     """Median signal over noise in the middle half of the brain along each axis.
 
     Noise is by what a voxel differs from its six neighbours (Coupé et al. 2008, doi:10.1109/TMI.2007.906087). None where too
-    little brain is left to tell, or where the scan was standardised, so that its zero is no absence of signal.
+    little brain is left, or where the scan was standardised, so that its zero is no absence of signal.
     """
     if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
         return None

@@ -169,7 +169,7 @@ def robust_z(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 def nearest(means: Float[np.ndarray, "n m"]) -> list[tuple[int, int]]:
-    """Pairs of patients of whom one is the other's nearest, and near; NaN is not known.
+    """Pairs of patients, one the other's nearest, and near; NaN is not known.
 
     `means` are a patient's scans at each position of the grid, compared once the cohort's median is taken away: all brains have
     much in common, which is no evidence.
@@ -258,7 +258,7 @@ def decisions_of(study: Study, patients: Collection[str], warn: Callable[[str], 
 
 
 def read_decisions(path: Path, patients: Collection[str] | None = None) -> dict[str, Decision]:
-    """The decisions by patient, all of whom must be among `patients` where these are given.
+    """The decisions by patient; all must be among `patients` where these are given.
 
     Raises
     ------

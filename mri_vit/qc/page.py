@@ -63,7 +63,7 @@ class Card:
 
     @property
     def state(self) -> str:
-        """Excluded, flagged, kept or without findings; a patient whom a reviewer drops is excluded."""
+        """Excluded, flagged, kept or without findings; a patient that a reviewer drops is excluded."""
         if self.decision and not self.decision.keep:
             return check.EXCLUDED
         outcomes = {outcome for _, outcome in self.findings}

@@ -1,7 +1,7 @@
 """Verdicts, by rules that are fixed before any result is seen: how a model stands against chance, the controls and the study's
 own model, and whether its maps may carry a finding.
 
-A map can only be a finding where the prediction is one: without it, nothing is said of the tumour.
+A map can only be a finding where the prediction is one: without it, the report says nothing about the tumour.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ComparatorStanding = Literal["better", "worse", "alike", "undefined"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of a model on an endpoint."""
+    """What the report says about a model on an endpoint."""
 
     kind: Kind  # undefined where labels may leak
     against_chance: Kind
@@ -253,7 +253,7 @@ def map_answers(result: MapFigures, predicted: Kind) -> Answers:
 
 
 def is_finding(result: Result) -> bool:
-    """Whether what a model was found to tell lets its maps stand for it: better than chance, and no doubt about why."""
+    """Whether a model's result allows its maps to be a finding: better than chance, and no doubt about why."""
     sites = result.within_sites
     return result.verdict_kind == "better" and not result.too_good and not (sites and sites.confounded)
 
@@ -271,7 +271,7 @@ def is_enough(estimate: Mean) -> bool:
 
 
 def best_method(endpoint: EndpointMaps) -> AnyMethod | None:
-    """The method whose maps pass and lie most on the tumour, or, without masks or where they taught it, fall furthest beyond
+    """The method whose maps pass and lie most on the tumour, or, without masks or with mask supervision, fall furthest beyond
     random.
     """
     passing: list[AnyMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
@@ -279,7 +279,7 @@ def best_method(endpoint: EndpointMaps) -> AnyMethod | None:
     def rank(name: AnyMethod) -> tuple[float, float]:
         figures = (endpoint.methods[name].energy_ratio.value, endpoint.methods[name].deletion_gain.value)
         on_tumour, gain = (-math.inf if math.isnan(value) else value for value in figures)
-        return (gain, 0.0) if endpoint.taught else (on_tumour, gain)
+        return (gain, 0.0) if endpoint.mask_supervised else (on_tumour, gain)
 
     return max(passing, key=rank) if passing else None
 

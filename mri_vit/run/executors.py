@@ -170,10 +170,10 @@ class Resumed:
 
 
 class Queue:
-    """SLURM's queue, by submitit, as `Cluster`: tasks become jobs, and files tell how they ended. No port is opened.
+    """SLURM's queue, by submitit, as `Cluster`: tasks become jobs, and files record how they ended. No port is opened.
 
-    A job that is preempted or out of time goes back into the queue and on from its own files. Of one that was killed nothing
-    tells where SLURM keeps no accounts; it is lost when it is in the queue no more and has left no result.
+    A job that is preempted or out of time goes back into the queue and on from its own files. Of one that was killed there is
+    no record where SLURM keeps no accounts; it is lost when it is in the queue no more and has left no result.
     """
 
     def __init__(self, at: Workplace) -> None:
@@ -277,8 +277,8 @@ class Queue:
         if not names:
             return set()
         whole = ",".join(sorted({name.partition("_")[0] for name in names}))
-        said = _ask("squeue", "--noheader", "--array", "--format=%i", f"--jobs={whole}")
-        return set(said.split())
+        printed = _ask("squeue", "--noheader", "--array", "--format=%i", f"--jobs={whole}")
+        return set(printed.split())
 
 
 def _ask(*command: str) -> str:
@@ -353,5 +353,5 @@ class Scheduler:
             self._futures[name].cancel()
 
     def left(self, names: Sequence[str]) -> str:
-        """They are not left: the scheduler drops what nobody holds."""
+        """They are not left: the scheduler drops what no client holds."""
         return "interrupted; what workers were at is finished, the rest was taken back; the same command goes on"

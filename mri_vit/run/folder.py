@@ -1,4 +1,4 @@
-"""The folder of a run: claimed by one process at a time, and saying what it was made with and where.
+"""The folder of a run: claimed by one process at a time, with a record of what it was made with and where.
 
 Paths in a run's records are relative to the run, so that a tree of studies can be copied; a run alone finds what it was made
 from where it was then, which `origin.json` says.

@@ -42,23 +42,23 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
     if isinstance(error, BrokenExecutor):
         return OutOfResource(f"{place}: a process was killed, probably for lack of memory: {megabytes(free_memory())} free")
     number = error.errno if isinstance(error, OSError) else None
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     file = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-    if number in DISK_FULL or (number is None and DISK.search(said)):
+    if number in DISK_FULL or (number is None and DISK.search(message)):
         needed = f"{megabytes(disk_bytes)} needed, " if disk_bytes else ""
         remedy = "make room, and the same command goes on"
         return OutOfResource(f"{place}: the disk is full{file}: {needed}{megabytes(free_disk(place))} free; {remedy}")
     if number in WRITE_REFUSED:
-        return OutOfResource(f"{place}: not allowed to write{file}: {error.strerror if isinstance(error, OSError) else said}")
-    if isinstance(error, MemoryError) or number == errno.ENOMEM or MEMORY.search(said):
-        asked = REQUESTED_BYTES.search(said)
+        return OutOfResource(f"{place}: not allowed to write{file}: {error.strerror if isinstance(error, OSError) else message}")
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or MEMORY.search(message):
+        asked = REQUESTED_BYTES.search(message)
         needed = f"{megabytes(round(float(asked[1]) * UNITS[asked[2].lower()]))} needed at once, " if asked else ""
-        free = "" if "CUDA" in said else f"{megabytes(free_memory())} free"
-        device = " of the GPU" if "CUDA" in said else ""
+        free = "" if "CUDA" in message else f"{megabytes(free_memory())} free"
+        device = " of the GPU" if "CUDA" in message else ""
         remedy = (
             f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch_size or train.token_budget"
         )
-        return OutOfResource(f"{place}: out of memory{device}: {needed}{free or said[:300]}{remedy}; the same command goes on")
+        return OutOfResource(f"{place}: out of memory{device}: {needed}{free or message[:300]}{remedy}; the same command goes on")
     return None
 
 
@@ -119,7 +119,7 @@ def require_gpus(count: int) -> None:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep freed memory for the rest of this process; whether its C library can be told so. No number depends on it."""
+    """Keep freed memory for the rest of this process; whether its C library allows that. No number depends on it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # not glibc

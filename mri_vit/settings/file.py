@@ -148,9 +148,9 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
     found = "" if whole else f" (found {fault['input']!r})"
     expected = EXPECTED.get(fault["type"])
-    said = expected.format(**fault.get("ctx", {})) if expected else fault["msg"].removeprefix("Value error, ")
+    wanted = expected.format(**fault.get("ctx", {})) if expected else fault["msg"].removeprefix("Value error, ")
     cure = f"; {CLASSES}" if location[:1] == ["endpoints"] and key == "kind" and fault["type"] == "literal_error" else ""
-    return f"{where}: {name or 'study'}: {said}{found}{cure}"
+    return f"{where}: {name or 'study'}: {wanted}{found}{cure}"
 
 
 def _line(text: str, location: Sequence[str]) -> int | None:
@@ -403,5 +403,5 @@ def demo_study_file() -> Path:
 
 
 def all_from_demo(patients: Iterable[str]) -> bool:
-    """Whether these are patients of the built-in cohort alone, by their ids; nobody is."""
+    """Whether these are patients of the built-in cohort alone, by their ids; false where there are none."""
     return all(patient.startswith(DEMO_PATIENT) for patient in patients)

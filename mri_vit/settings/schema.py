@@ -76,7 +76,7 @@ TOKENS_ALONE = {
 }  # keys of [train] for a Vision Transformer, and off
 MAX_SHARED_SEQUENCES = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 MAE_IS_FOR_VIT = (  # with method and architecture
-    "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino teaches any network"
+    "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino pretrains any network"
 )
 NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all compared models alike
@@ -147,7 +147,7 @@ class Study(Section):
         return self
 
     def _left_out(self, section: str, key: str) -> None:
-        """Fill a key of a section in with the study's channels, where nobody gave it."""
+        """Fill a key of a section in with the study's channels, where the file does not give it."""
         found: Section = getattr(self, section)
         if key not in found.model_fields_set:
             object.__setattr__(self, section, found.model_copy(update={key: self.channels}))  # frozen is what a study becomes

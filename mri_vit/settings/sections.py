@@ -129,10 +129,10 @@ class Explain(Section):
         default=None, ge=0, description="Patients whose maps are written, in cohort order; unset is all."
     )
     scored: int | None = Field(
-        default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
+        default=None, ge=0, description="Patients whose maps are evaluated, in cohort order; unset is all."
     )
 
-    # none: maps of 35 comparators are nobody's wish, and one patient's are evaluated by a thousand passes through a network
+    # none: maps of 35 comparators are rarely wanted, and one patient's are evaluated by a thousand passes through a network
     comparators: tuple[str, ...] = Field(
         default=(),
         exclude_if=lambda names: not names,  # a study without them has the records that it always had
@@ -147,7 +147,7 @@ class Explain(Section):
 
     @property
     def of_maps(self) -> dict[str, Any]:
-        """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
+        """What a map depends on, as it stands beside the maps; the others only say for which patients maps are made."""
         return {"methods": list(self.methods)}
 
 

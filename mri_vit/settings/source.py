@@ -64,8 +64,8 @@ def fault(path: Path) -> str:
     except ValueError:
         return "no such file: its name holds a NUL character"
     except OSError as error:
-        said = ERROR_WORDS.get(error.errno or 0, f"cannot be read: {error.strerror}")
-        return said + _near(path) if said == ABSENT else said
+        reason = ERROR_WORDS.get(error.errno or 0, f"cannot be read: {error.strerror}")
+        return reason + _near(path) if reason == ABSENT else reason
     if stat.S_ISREG(mode):
         return other_format(path)
     kind = KINDS.get(stat.S_IFMT(mode), "something else")

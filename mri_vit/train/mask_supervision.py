@@ -118,6 +118,7 @@ class MaskSupervised(nn.Module):
         width = int(network.encoder.dim)  # of a token, or features of a convolutional network's last map
         self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
+        # by patch; an unfinished training's state file has this name
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
         encoded = train.mask_supervision_token_labels and isinstance(network.encoder, Encoder)
         self.encoded = nn.ModuleDict({h.endpoint.name: nn.Linear(width, h.width) for h in network.heads} if encoded else {})
@@ -152,14 +153,14 @@ class MaskSupervised(nn.Module):
         return outs, loss
 
     def _of_labels(
-        self, told: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
+        self, linears: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
     ) -> Float[Tensor, ""]:
         """The loss of labels predicted from the mean of the tumour's regions; patients without tumour are ignored."""
         has = (share > 0).any(dim=1)  # NaN is no tumour
         of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
         mean = within(regions, share)
         named = ((head, head.endpoint.name) for head in self.network.heads)
-        return torch.stack([heads.loss(head, told[name](mean), of_tumour[name]) for head, name in named]).sum()
+        return torch.stack([heads.loss(head, linears[name](mean), of_tumour[name]) for head, name in named]).sum()
 
 
 def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:

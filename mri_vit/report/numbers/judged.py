@@ -190,7 +190,7 @@ def apart(pooled: float, within: float, repeats: int) -> Apart | None:
     Both are of the first repeat alone: a mean over repeats is the score of an ensemble and does better than one model, so that
     over several repeats the two would differ without any difference of scale.
     """
-    differ = abs(pooled - within) > MAX_POOLING_GAP  # false for NaN too: nothing can be said of what is undefined
+    differ = abs(pooled - within) > MAX_POOLING_GAP  # false for NaN too: what is undefined cannot be compared
     return Apart(pooled, within, repeats) if differ else None
 
 

@@ -1,5 +1,5 @@
-"""Sites: how calibration drifts from the run's cohort, what a new hospital may expect, and whether the model's CLS vector tells
-the site.
+"""Sites: how calibration drifts from the run's cohort, what a new hospital may expect, and whether the model's CLS vector
+predicts the site.
 
 Sites of the run's own cohort give no interval for a new hospital: its networks were trained on the other patients of each,
 unless sites were left out. Of the probe, n is the number of guesses (one for each patient, repeat and visit), m of patients.

@@ -53,7 +53,7 @@ _with_settings = _needing(run_facts.settings)  # "" for a table from elsewhere
 _of_training = _needing(run_facts.trained)  # and for an external evaluation
 
 
-# What was studied, on whom, and with which data.
+# What was studied, in which patients, and with which data.
 
 
 @_with_settings

@@ -30,9 +30,9 @@ BESIDE_RANDOM_WEIGHTS = (
 SUPERVISED = "the network was trained with tumour masks"
 
 
-def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
+def map_checks(result: MapFigures, answers: Answers, mask_supervised: bool) -> str:
     """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, and whether
-    masks had `taught` that.
+    tumour masks supervised the network.
     """
     figure = f" (rank correlation {rank_interval(result.randomised)})"  # a "no" comes with its proof
     sentences = [f"depends on the weights: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
@@ -48,13 +48,13 @@ def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
         if is_enough(similarity):
             sentences.append(f"after {what}: rank correlation {number(similarity.value, 2)}")
     if answers.kind != "none" and (tumour := _on_tumour(result.energy_ratio, answers)):
-        sentences += [tumour, SUPERVISED] if taught else [tumour]
+        sentences += [tumour, SUPERVISED] if mask_supervised else [tumour]
     return "; ".join(sentences)
 
 
-def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
+def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, mask_supervised: bool) -> str:
     """The checks, and before them why there is no finding, if there is none."""
-    checks = map_checks(result, answers, taught)
+    checks = map_checks(result, answers, mask_supervised)
     return f"{no_finding(endpoint, predicted)} ({checks})" if answers.kind == "none" else checks
 
 
@@ -81,8 +81,8 @@ def map_rules() -> list[str]:
         "“Depends on the labels”, where the run has a network trained on shuffled labels: “no” if the interval of the rank "
         f"correlation with its map does not end below {MIN_MAP_CORRELATION}; “yes” if it does and the correlation with the maps "
         "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above "
-        "0). Otherwise “unsettled”: networks trained on true labels differ from each other about as much, so the difference may come from "
-        "retraining and not from the labels.",
+        "0). Otherwise “unsettled”: networks trained on true labels differ from each other about as much, so the "
+        "difference may come from retraining and not from the labels.",
         "“Better than random deletion: yes”: removing positions in the map's order, highest first, weakens the prediction more "
         "than removing them in random order. The fall is the area over the deletion curve, in standard deviations of the "
         "model's evidence over its test patients; the interval of the paired difference lies above 0. Where inserting positions "
@@ -188,7 +188,7 @@ def map_methods(metrics: Metrics, facts: Facts) -> list[str]:
 
 
 def supervision_note(metrics: Metrics) -> str:
-    """What masks that taught the network take from a map that lies on the tumour."""
+    """What a map on the tumour shows less of where tumour masks supervised the network."""
     settings = run_facts.settings(metrics)
     return SUPERVISION_NOTE if settings and settings.train.mask_supervised else ""
 

@@ -217,7 +217,7 @@ def initial_weights(settings: Settings) -> str:
 
 
 def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
-    """Who was pretrained, how and on whom, or started from a file; and who was then judged on patients whose scans were seen."""
+    """Which networks were pretrained, how and on which patients, or started from a file; and which were image-exposed."""
     started = [entry for entry in metrics.compared_models if entry.beginning] if trained(metrics) else []
     sentences = [f"{escape(entry.model)} was {escape(entry.beginning)}." for entry in started]
     methods = [_pretraining_method(entry.pretrain) for entry in started if isinstance(entry.pretrain, Pretrain)]

@@ -104,7 +104,7 @@ def signed(test: Paired, n: int | None = None) -> str:
 
 
 def change(difference: float | None, low: float | None, high: float | None, n: int | None = None) -> str:
-    """A difference and the ends of its interval; the difference alone where these are undefined, or one: nobody is that sure."""
+    """A difference and the ends of its interval; the difference alone where these are undefined, or one: no test is that sure."""
     if not (is_defined(difference) and is_defined(low) and is_defined(high)) or low == high:
         return with_sign(difference) if is_defined(difference) else number(difference, n=n)
     return f"{with_sign(difference)} {ends(low, high, n, with_sign)}"
