@@ -214,7 +214,7 @@ class Encoder(nn.Module):
 
     >>> import torch
     >>> from mri_vit import ViT
-    >>> vit = ViT(patch_size=4 * 16**3, places=2744, dim=768, depth=2, heads=12, mlp=3072)
+    >>> vit = ViT(patch_size=4 * 16**3, positions=2744, dim=768, depth=2, heads=12, mlp=3072)
     >>> patches, place = torch.zeros(1, 686, 4 * 16**3), torch.arange(686)[None]
     >>> vit(patches, place).shape
     torch.Size([1, 768])

@@ -26,7 +26,7 @@ OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
 
 def small(**changes: Any) -> Encoder:
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {"patch_size": 32, "places": 27, "dim": 24, "depth": 3, "heads": 4, "mlp": 48}
+    sizes: dict[str, Any] = {"patch_size": 32, "positions": 27, "dim": 24, "depth": 3, "heads": 4, "mlp": 48}
     return Encoder(**sizes | changes).eval()
 
 

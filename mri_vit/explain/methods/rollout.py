@@ -68,7 +68,7 @@ def rollout(
     --------
     >>> import torch
     >>> from mri_vit import ViT, rollout
-    >>> vit = ViT(patch_size=8, places=27, dim=16, depth=2, heads=2, mlp=32).eval()
+    >>> vit = ViT(patch_size=8, positions=27, dim=16, depth=2, heads=2, mlp=32).eval()
     >>> row = rollout(vit, torch.randn(1, 10, 8), torch.arange(10)[None])  # ten of 27 grid positions
     >>> row.shape, round(row.sum().item(), 5)
     (torch.Size([1, 11]), 1.0)
