@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mri_vit.model.encoder import Encoder as ViT
 
 # Two threads share every product of a network, and torch's OpenMP (libgomp) has the one that is done first spin for a
-# millisecond, on a core that another program may need. 3000 turns are some microseconds; it has to be said before torch is
+# millisecond, on a core that another program may need. 3000 turns are some microseconds; it has to be set before torch is
 # imported, and changes no number (measured: docs/decisions/network.md).
 os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 

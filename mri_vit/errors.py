@@ -41,8 +41,8 @@ class Killed(OutOfResource):
     """Processes were killed, each when it worked on one job alone; `how` says by job what ended it. All other jobs are done."""
 
     def __init__(self, how: Mapping[str, str]) -> None:
-        said = "; ".join(f"{job}: {ending}" for job, ending in how.items())
-        super().__init__(f"{said}. All others are done; run again to try once more, with more memory or with a smaller setting")
+        failed = "; ".join(f"{job}: {ending}" for job, ending in how.items())
+        super().__init__(f"{failed}. All others are done; run again to try once more, with more memory or with a smaller setting")
         self.how = dict(how)
 
     def __reduce__(self) -> tuple[type[Killed], tuple[dict[str, str]]]:

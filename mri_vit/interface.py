@@ -127,7 +127,7 @@ class FinishedRun:
         progress: Progress = silent,
         allow_synthetic: bool = False,
     ) -> pd.DataFrame:
-        """Predict patients whom the run was not trained on, by the mean of all its folds' models. No label is read.
+        """Predict patients that the run was not trained on, by the mean of all its folds' models. No label is read.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class FinishedRun:
         progress
             Called with the number of folds done, and of all.
         allow_synthetic
-            Whether a run of synthetic patients may predict real ones, for whom its predictions mean nothing.
+            Whether a run of synthetic patients may predict real ones, for which its predictions mean nothing.
 
         Returns
         -------

@@ -35,8 +35,8 @@ from mri_vit.run.screen import WARNING, duration, say
 from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
-SHOWN = 12  # running jobs that are listed
-RECENT = 50  # patients whose times give the pace: the current one, not that of the first
+SHOWN_JOBS = 12  # running jobs that are listed
+RECENT_PATIENTS = 50  # patients whose times give the pace: the current one, not that of the first
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _paced(times: Iterable[float], left: int, began: float) -> float | None:
     """Seconds for the jobs left, at the pace of the last ones done since the run `began`."""
     if not left:
         return 0.0
-    recent = sorted(when for when in times if when >= began)[-RECENT:]
+    recent = sorted(when for when in times if when >= began)[-RECENT_PATIENTS:]
     if len(recent) < 2:
         return None
     return left * (recent[-1] - recent[0]) / (len(recent) - 1)
@@ -243,9 +243,9 @@ def show(found: Status, console: Console) -> None:
         table.add_row(stage.name, f"{stage.done} of {stage.jobs}", *(str(count or "") for count in counts), left)
     console.print(table)
     for stage in found.stages:
-        for one in stage.working[:SHOWN]:
+        for one in stage.working[:SHOWN_JOBS]:
             say(console, f"running: {stage.name} {one['job']}, process {one['process']} on {one['host']} since {one['since']}")
-        if len(stage.working) > SHOWN:
-            say(console, f"and {len(stage.working) - SHOWN} more running")
+        if len(stage.working) > SHOWN_JOBS:
+            say(console, f"and {len(stage.working) - SHOWN_JOBS} more running")
         for name, why in stage.failed.items():
             say(console, f"failed: {stage.name} {name}: {why}", WARNING)

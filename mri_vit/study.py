@@ -117,8 +117,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
     ):
         _side_by_side(study, folder, console, name, units(study, patients, splits, folder))
     with progress(console) as bar:
-        tell = partial(say, console, style=WARNING)
-        comparison.run(study, patients, splits, folder, partial(_begin, bar, study, splits, folder), tell)
+        warn = partial(say, console, style=WARNING)
+        comparison.run(study, patients, splits, folder, partial(_begin, bar, study, splits, folder), warn)
     jobs.close_ledger(folder / files.JOBS / "train")
 
 

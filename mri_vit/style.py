@@ -74,12 +74,12 @@ def data_url(content: bytes, media_type: str) -> str:
     return f"data:{media_type};base64,{base64.b64encode(content).decode()}"
 
 
-NOWHERE = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
+NO_SOURCES = {"default-src": "'none'", "base-uri": "'none'", "form-action": "'none'"}
 
 
 def content_policy(sources: Mapping[str, str]) -> str:
     """The policy that allows these sources and no connection, worker, frame, WebAssembly or eval."""
-    return "; ".join(f"{name} {allowed}" for name, allowed in {**NOWHERE, **sources}.items())
+    return "; ".join(f"{name} {allowed}" for name, allowed in {**NO_SOURCES, **sources}.items())
 
 
 def source_hash(text: str) -> str:

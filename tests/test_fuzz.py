@@ -170,7 +170,7 @@ MUTATIONS: Sequence[Callable[[str, np.random.Generator], str]] = (
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
     """A sound study on which networks are not made, whose settings a schema holds."""
     monkeypatch.setattr(check, "_networks", lambda *arguments: (None, []))
-    monkeypatch.setattr(folds, "DEALS", 20)
+    monkeypatch.setattr(folds, "FOLD_DRAWS", 20)
     monkeypatch.chdir(tmp_path)
     return Desk(sound(tmp_path / "study"))
 

@@ -196,5 +196,5 @@ def test_dino_of_a_network_of_volumes_is_counted_by_whole_volumes_and_holds_all_
     assert two.pretraining_seconds == pytest.approx(of_each * (3 * 2 + 2) * two.pass_seconds)  # student twice, and its teacher
     assert six.pretraining_seconds == pytest.approx(of_each * (3 * 6 + 2) * six.pass_seconds)
     assert none.memory_bytes < two.memory_bytes < six.memory_bytes
-    held = (one.memory_bytes - needs.STATES * one.weight_bytes for one in (two, six))
+    held = (one.memory_bytes - needs.WEIGHT_COPIES * one.weight_bytes for one in (two, six))
     assert next(held) * 3 == next(held)

@@ -55,7 +55,7 @@ def hurry(patch: pytest.MonkeyPatch) -> None:
     blank = {kind: style.to_bytes(Figure(), kind) for kind in ("svg", "png")}
     patch.setattr(style, "to_bytes", lambda figure, kind: blank[kind])
     patch.setattr(learned, "maximise", partial(maximise, steps=4))
-    patch.setattr(learned, "POINTS", 3)
+    patch.setattr(learned, "LANDSCAPE_POINTS", 3)
 
 
 def words(overrides: Mapping[str, object]) -> list[str]:

@@ -90,7 +90,7 @@ def qc(study: StudyFile, **overrides: Overrides) -> int:
 
     console = Console()
     with _checked_cohort(settings, console) as checked:
-        page.write(settings, checked, settings.output / files.LOOKED, console)
+        page.write(settings, checked, settings.output / files.QC_FOLDER, console)
         return 3 if checked.excluded else 0
 
 

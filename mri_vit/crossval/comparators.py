@@ -70,14 +70,14 @@ def cautions(study: Study) -> list[str]:
     """What has to be known of the licences of the weights that the study's networks start from, by the network's name, and of
     those that the control slices reads.
     """
-    said = {
+    cautions = {
         name: source.licence_caution(of.model.weights.name, source.stated_licence(of.model.weights_licence))
         for name, of in networks(study).items()
         if of.model.weights
     }
     if of_slices := study.controls.slices:
-        said[SLICES] = source.licence_caution(of_slices.name, source.stated_licence(study.controls.slices_licence))
-    return [f"{name}: {one}" for name, one in said.items() if one]
+        cautions[SLICES] = source.licence_caution(of_slices.name, source.stated_licence(study.controls.slices_licence))
+    return [f"{name}: {one}" for name, one in cautions.items() if one]
 
 
 def comparator_folder(run: Path, name: str) -> Path:

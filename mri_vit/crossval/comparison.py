@@ -28,13 +28,13 @@ from mri_vit.crossval.loop import (
 from mri_vit.crossval.work_units import Begin, Pretraining, pretrain, starting_study, weights_of_all_folds
 from mri_vit.data import predictions, run_cohort, sheet
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, told, withheld
+from mri_vit.data.covariates import clinical_columns, clinical_table, remarks, withheld, withheld_in_words
 from mri_vit.model.weights import image_exposed
 from mri_vit.predictors import slices
 from mri_vit.predictors.late_fusion import LateFusion, equally_weighted
 from mri_vit.predictors.network import Neural
 from mri_vit.predictors.patient_tables import described, intensity_table, radiomics_table, volume_table
-from mri_vit.predictors.regressions import WIDE, PrincipalRegressions, Tabular, control, kept_apart
+from mri_vit.predictors.regressions import WIDE_CONTROLS, PrincipalRegressions, Tabular, control, kept_apart
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import (
@@ -57,19 +57,20 @@ Notes = dict[str, str]  # what the report says beside the tables, by topic
 
 
 def run(
-    study: Study, patients: Sequence[Patient], splits: Sequence[Split], folder: Path, begin: Begin, tell: Callable[[str], None]
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], folder: Path, begin: Begin, warn: Callable[[str], None]
 ) -> None:
     """Write `predictions.csv`, `survival.csv`, `notes.json`, `nulls.csv` of the regressions, `site_probe.csv` where the
     table has sites, and `seeds.csv` where a fold has several networks into `folder`.
 
     The model's folds lie in `folder` itself, a comparator's in `rivals/<name>`, a control's in `controls/<name>`. `begin` is
-    called with the title of each network's training and returns what is called after every epoch, `tell` with a sentence to be
-    read while it runs. `notes.json` says what the controls rest on, why one was not made, who was pretrained on patients whom
-    they are judged on, which pretraining collapsed, which late fusions have equal weights, and how many patients are synthetic.
+    called with the title of each network's training and returns what is called after every epoch, `warn` with a sentence to be
+    read while it runs. `notes.json` says what the controls rest on, why one was not made, which network was pretrained on
+    patients that it is judged on, which pretraining collapsed, which late fusions have equal weights, and how many patients
+    are synthetic.
     """
     odd = _of_clinical(study, patients)
     for remark in odd:
-        tell(remark)
+        warn(remark)
     encoders = pretrain(study, patients, splits, folder, begin)
     tables = _networks(study, patients, splits, folder, begin)
     notes = (
@@ -83,7 +84,7 @@ def run(
     tables += [*fused, *_regressions(covariates, study, patients, splits, folder)]
     notes |= of_fusion | of_controls
     _refitted(covariates, study, patients, splits[0], folder)
-    tables += _permuted_labels(study, patients, splits, folder, begin, tell)
+    tables += _permuted_labels(study, patients, splits, folder, begin, warn)
     notes |= _probed_sites(study, patients, splits, folder)
     _each_seed(study, splits, folder)
     write_bytes(json.dumps(notes, indent=1).encode(), folder / files.NOTES)
@@ -118,7 +119,7 @@ def _network(study: Study, home: Path, title: str, begin: Begin) -> Builder:
 
 
 def _transductive(study: Study, patients: Sequence[Patient], run: Path) -> str:
-    """Which networks start from weights that are image-exposed to patients whom they are then judged on."""
+    """Which networks start from weights that are image-exposed to patients that they are then judged on."""
     labelled, found = tested(study.endpoints, patients), {}
     for name, of in networks(study).items():
         if weights := weights_of_all_folds(of, comparator_folder(run, name)):
@@ -158,7 +159,7 @@ def _covariates(study: Study, patients: Sequence[Patient]) -> tuple[dict[str, pd
         columns = clinical_columns(patients, study)
         tables[CLINICAL] = clinical_table(patients, columns)
         notes |= {} if columns else {CLINICAL: "the cohort table has no clinical column that varies"}
-        notes |= {f"{CLINICAL}_withheld": said} if (said := told(withheld(columns, study))) else {}
+        notes |= {f"{CLINICAL}_withheld": words} if (words := withheld_in_words(withheld(columns, study))) else {}
     if VOLUME in asked:
         tables[VOLUME] = volume_table(patients, study)
     notes |= {f"{name}_columns": ", ".join(table) for name, table in tables.items()}
@@ -203,10 +204,10 @@ def _control(name: str, covariates: pd.DataFrame, study: Study, folder: Path, se
 
 
 def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Sequence[Patient], split: Split, run: Path) -> None:
-    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the tuning
-    patients choose, a test without refits is left.
+    """`nulls.csv`: what the regressions reach where labels are permuted; of those on components, whose number the
+    validation patients choose, a test without refits is left.
     """
-    covariates = {name: table for name, table in covariates.items() if name not in WIDE}
+    covariates = {name: table for name, table in covariates.items() if name not in WIDE_CONTROLS}
     if covariates and not (run / files.NULLS).exists():
         results = len(covariates) * len(study.endpoints)  # the controls are tested together, apart from the candidates
         apart = {name: kept_apart(name, table, study) for name, table in covariates.items()}
@@ -214,7 +215,7 @@ def _refitted(covariates: Mapping[str, pd.DataFrame], study: Study, patients: Se
 
 
 def _permuted_labels(
-    study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin, tell: Callable[[str], None]
+    study: Study, patients: Sequence[Patient], splits: Sequence[Split], run: Path, begin: Begin, warn: Callable[[str], None]
 ) -> list[Tables]:
     """The tables of the model trained on permuted labels, in the first repeat alone: it costs as much as the model itself.
 
@@ -233,7 +234,7 @@ def _permuted_labels(
     suspects = suspected_leaks(first[0], study.endpoints)
     if not suspects:
         return [first]
-    tell(f"suspicious: the control on permuted labels predicts {', '.join(suspects)}; a fresh permutation is being made")
+    warn(f"suspicious: the control on permuted labels predicts {', '.join(suspects)}; a fresh permutation is being made")
     return [first, trained(RESHUFFLED)]
 
 
@@ -247,8 +248,8 @@ def _probed_sites(study: Study, patients: Sequence[Patient], splits: Sequence[Sp
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             fitted = Neural.fitted(study, files.fold_folder(run, repeat, fold))
-            train, tune, test = parts(patients, ids, study, fold_seed(study.seed, repeat, fold))
-            rows.append(site_probe(fitted.represent, [*train, *tune], test).assign(repeat=repeat, fold=fold))
+            train, val, test = parts(patients, ids, study, fold_seed(study.seed, repeat, fold))
+            rows.append(site_probe(fitted.represent, [*train, *val], test).assign(repeat=repeat, fold=fold))
     probed = pd.concat(rows)[files.SITE_PROBE_COLUMNS].map(sheet.harmless)
     write_bytes(probed.to_csv(index=False, lineterminator="\n").encode(), run / files.SITE_PROBE)
     return {}

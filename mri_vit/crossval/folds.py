@@ -1,4 +1,4 @@
-"""Folds: which patients test, tune and train; by patient, balanced over the endpoints, written and hashed before any training."""
+"""Folds: the training, validation and test patients; by patient, balanced by endpoint, written and hashed before training."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ from mri_vit.run.integrity import as_written
 from mri_vit.settings.schema import Endpoint, Train
 
 Split = list[list[str]]  # the ids of each test fold's visits
-FEWEST_FOLDS = 2  # of a cross-validation
-DEALS = 1000  # of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
+MIN_FOLDS = 2  # of a cross-validation
+# of which the evenest is taken: of 96 patients in three folds, classes of five labels then differ by one or two
+FOLD_DRAWS = 1000
 SYMBOL = {"binary": "AUC", "survival": "C"}
-PUBLISHED = {  # by kind, about the best that models of images alone reach
+PUBLISHED_DISCRIMINATION = {  # by kind, about the best that models of images alone reach
     "binary": 0.80,  # TERTp 0.79 (meta-analysis, PMID 42265510), PTEN 0.79 (doi:10.1007/s00234-019-02244-7); MGMT is far below
     "survival": 0.74,  # Lee et al. 2026, doi:10.1148/ryai.250675: 0.73 where the model was made
 }
-DRAWS = 100  # of tuning patients; where half of all tune, each leaves the one patient of a class to training every second time
+# of validation patients; if they are half of all, each leaves the one patient of a class to training half the time
+VALIDATION_DRAWS = 100
 
 
 def make(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: Train, seed: int) -> list[Split]:
@@ -70,16 +72,16 @@ def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: T
 
 def _remedy(endpoint: Endpoint, count: Counter[str], least: int) -> str:
     """What helps where the rarer class has too few patients for the folds."""
-    if least >= FEWEST_FOLDS:
+    if least >= MIN_FOLDS:
         return f"use at most {least} folds"
     lacking = "events" if endpoint.kind == "survival" else f"patients with {'1' if count['1'] == least else '0'}"
     return f"no number of folds helps, as each tests some and learns from others: add {lacking}, or leave the endpoint out"
 
 
-def tuning_split(
+def validation_split(
     patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], fraction: float, seed: int
 ) -> tuple[list[Patient], list[Patient]]:
-    """Divide the patients outside a test fold into (train, tune), balanced likewise; a patient's visits stay together.
+    """Divide the patients outside a test fold into (train, val), balanced likewise; a patient's visits stay together.
 
     Of many draws the first is taken that leaves both classes, or an event, of every endpoint that has them to the training
     patients; the first of all where none does.
@@ -90,12 +92,12 @@ def tuning_split(
     n = max(1, round(len(first) * fraction))
     strata = _strata(first, endpoints, least=2)
     many_enough = len(set(strata)) <= min(n, len(first) - n)
-    splitter = StratifiedShuffleSplit(DRAWS, test_size=n, random_state=seed)
+    splitter = StratifiedShuffleSplit(VALIDATION_DRAWS, test_size=n, random_state=seed)
     draws = splitter.split(strata, strata if many_enough else ["all"] * len(strata))
     taken, learnable = next(draws), _learnable(first, endpoints)
     better = (draw for draw in chain([taken], draws) if _learnable([first[i] for i in draw[0]], endpoints) == learnable)
-    tune = {first[i].subject for i in next(better, taken)[1]}
-    return [p for p in patients if p.subject not in tune], [p for p in patients if p.subject in tune]
+    val = {first[i].subject for i in next(better, taken)[1]}
+    return [p for p in patients if p.subject not in val], [p for p in patients if p.subject in val]
 
 
 def save(splits: list[Split], seed: int, path: Path) -> str:
@@ -164,7 +166,7 @@ def _evenest(
     ideal = classes.sum(axis=1, keepdims=True) / folds
     for deal in (_dealt, _dealt_rare_first):
         best, least = None, math.inf
-        for _ in range(DEALS):
+        for _ in range(FOLD_DRAWS):
             fold = deal(classes[needed], folds, random)
             counts = np.stack([np.bincount(fold[here], minlength=folds) for here in classes])
             uneven = float(((counts - ideal) ** 2 / ideal).sum())
@@ -176,7 +178,7 @@ def _evenest(
 
 
 def _dealt(classes: Bool[np.ndarray, "c n"], folds: int, random: np.random.Generator) -> Int[np.ndarray, "n"]:
-    """Patients dealt at random into folds of one size, or of two that differ by one."""
+    """Patients assigned at random to folds of one size, or of two that differ by one."""
     return random.permutation(np.arange(classes.shape[1]) % folds)
 
 
@@ -252,10 +254,10 @@ def least_detectable(patients: Sequence[Patient], endpoint: Endpoint, splits: Se
 
 
 def power_cautions(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> Iterator[str]:
-    """A sentence for each endpoint of which even what published models reach would not be told from chance."""
+    """A sentence for each endpoint for which even the results of published models would be no evidence against chance."""
     for endpoint in endpoints:
         limit = least_detectable(patients, endpoint, splits) if splits else math.nan
-        if limit > PUBLISHED[endpoint.kind]:
+        if limit > PUBLISHED_DISCRIMINATION[endpoint.kind]:
             known = len(_judged(patients, endpoint))
             yield f"{endpoint.name}: {known} patients: {power_sentence(SYMBOL[endpoint.kind], limit)}"
 

@@ -20,7 +20,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from mri_vit.crossval.folds import Split, tuning_split
+from mri_vit.crossval.folds import Split, validation_split
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_labels
 from mri_vit.data.predictions import Ensemble, Predictor
@@ -45,15 +45,15 @@ class Guarded:
         self._predictor = predictor
         self._fitted_on: frozenset[str] = frozenset()
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         """Fit. Raises IntegrityError when it was fitted before, or a patient is in both parts."""
         if self._fitted_on:
             raise IntegrityError("a fitted predictor was to be fitted again; each fold has one of its own")
-        both = sorted({p.subject for p in train} & {p.subject for p in tune})
+        both = sorted({p.subject for p in train} & {p.subject for p in val})
         if both:
-            raise IntegrityError(f"patient {both[0]} is in the training and in the tuning part of one fold")
-        self._predictor.fit(train, tune)
-        self._fitted_on = frozenset(p.subject for p in (*train, *tune))
+            raise IntegrityError(f"patient {both[0]} is in the training and in the validation part of one fold")
+        self._predictor.fit(train, val)
+        self._fitted_on = frozenset(p.subject for p in (*train, *val))
 
     def predict(self, patients: Sequence[Patient]) -> Tables:
         """Predict. Raises IntegrityError when a patient brings a label, or was fitted on."""
@@ -102,7 +102,7 @@ def fit_fold(
         with file_lock(folder):
             _fit_fold(patients, ids, study, folder, {"model": model, "repeat": repeat, "fold": fold}, build)
     for here in _folders(folder):
-        shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights; nobody resumes from it
+        shutil.rmtree((here / files.STATE).parent, ignore_errors=True)  # four times the weights, and no longer needed to resume
     return folder
 
 
@@ -114,8 +114,8 @@ def _fit_fold(
         return
     remember(environment(study), folder / files.ENVIRONMENT)
     seed = fold_seed(study.seed, int(place["repeat"]), int(place["fold"]))
-    train, tune, test = parts(patients, ids, study, seed)
-    score, survival, seeds = _one_fold(build(folder, seed), train, tune, test, study)
+    train, val, test = parts(patients, ids, study, seed)
+    score, survival, seeds = _one_fold(build(folder, seed), train, val, test, study)
     tables = {
         files.SURVIVAL: survival.assign(**place).reindex(columns=predictions.SURVIVAL_COLUMNS),
         files.PREDICTIONS: score.assign(**place).reindex(columns=predictions.COLUMNS),
@@ -149,24 +149,24 @@ def fold_seed(seed: int, repeat: int, fold: int) -> int:
 def parts(
     patients: Sequence[Patient], ids: Sequence[str], study: Study, seed: int
 ) -> tuple[list[Patient], list[Patient], list[Patient]]:
-    """(train, tune, test) of the fold whose test visits are `ids`."""
+    """(train, val, test) of the fold whose test visits are `ids`."""
     held_out = set(ids)
     rest = [p for p in patients if p.id not in held_out]
-    train, tune = tuning_split(rest, study.endpoints, study.train.val_fraction, seed)
-    return train, tune, [p for p in patients if p.id in held_out]
+    train, val = validation_split(rest, study.endpoints, study.train.val_fraction, seed)
+    return train, val, [p for p in patients if p.id in held_out]
 
 
 def _one_fold(
     predictor: Predictor,
     train: Sequence[Patient],
-    tune: Sequence[Patient],
+    val: Sequence[Patient],
     test: Sequence[Patient],
     study: Study,
 ) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Scores, survival, and each seed's own scores; of one seed the last is empty."""
     guarded = Guarded(predictor)
-    guarded.fit(train, tune)
-    chosen = thresholds(predictor, train, tune, study.endpoints)
+    guarded.fit(train, val)
+    chosen = thresholds(predictor, train, val, study.endpoints)
     asked = [without_labels(p) for p in test]
     score, survival = guarded.predict(asked)
     each = guarded.predict_each(asked) if study.train.seeds > 1 else []
@@ -183,16 +183,16 @@ def _one_fold(
 
 
 def thresholds(
-    predictor: Predictor, train: Sequence[Patient], tune: Sequence[Patient], endpoints: Sequence[Endpoint]
+    predictor: Predictor, train: Sequence[Patient], val: Sequence[Patient], endpoints: Sequence[Endpoint]
 ) -> dict[str, Threshold]:
-    """Where a score becomes positive (by the tuning patients, whom the weights have not seen), and a risk high (the median of
-    all patients outside the test fold). An endpoint whose tuning patients are of one class has none.
+    """Where a score becomes positive (by the validation patients, which the weights have not seen), and a risk high (the median
+    of all patients outside the test fold). An endpoint whose validation patients are of one class has none.
     """
     chosen = {}
-    asked = (*train, *tune) if any(endpoint.kind == "survival" for endpoint in endpoints) else tune
+    asked = (*train, *val) if any(endpoint.kind == "survival" for endpoint in endpoints) else val
     score = predictor.predict([without_labels(p) for p in asked])[0].set_index(["endpoint", "patient"]).score
     for endpoint in endpoints:
-        judges = [p for p in (tune if endpoint.kind == "binary" else (*train, *tune)) if p.knows(endpoint)]
+        judges = [p for p in (val if endpoint.kind == "binary" else (*train, *val)) if p.knows(endpoint)]
         judges = first_visits([p for p in judges if (endpoint.name, p.id) in score.index])
         found = np.array([score[endpoint.name, p.id] for p in judges], dtype=float)
         subjects = [p.subject for p in judges]

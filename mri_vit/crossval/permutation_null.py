@@ -1,7 +1,7 @@
 """Nulls: what the controls that are regressions reach on permuted labels, each fitted again; a table of test folds' values out.
 
 Labels change hands within the test folds of the first repeat, so that folds, parts, features and their scaling stay as they
-were: what a patient brings to a fold stays, what is said of the patient moves.
+were: a patient keeps its fold, and the label moves.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import NOTHING, Apart, scaling, varies
 from mri_vit.settings.schema import Endpoint, Study
 
-BLOCK = 200  # draws at a time
+BLOCK_DRAWS = 200  # draws at a time
 # Of each result that is tested together: the least p, corrected for all of them, is 1/200 = 0.005, a tenth of the usual level.
 DRAWS_PER_RESULT = 200
 # Above 50 results the least corrected p grows instead, up to half the level at 400 results, and stays there; else a study of 52
 # models and four endpoints draws 41,600 times, four times as long, for a p whose verdict is the same.
-ENOUGH_DRAWS, FEWEST_PER_RESULT = 10_000, 40
+ENOUGH_DRAWS, MIN_DRAWS_PER_RESULT = 10_000, 40
 STREAM = 0x6E756C6C  # "null": of the seed's random streams, the one of these draws
-DIGITS = 8  # of a score; equal rows have equal scores whatever a matrix product rounds
+SCORE_DIGITS = 8  # of a score; equal rows have equal scores whatever a matrix product rounds
 
 Givers = Int[np.ndarray, "b s"]  # for each draw and patient, who gives the labels
 
 
 def most_draws(results: int) -> int:
     """The cap on draws where so many results, of models and endpoints, are tested together."""
-    return min(DRAWS_PER_RESULT * results, max(ENOUGH_DRAWS, FEWEST_PER_RESULT * results))
+    return min(DRAWS_PER_RESULT * results, max(ENOUGH_DRAWS, MIN_DRAWS_PER_RESULT * results))
 
 
 def table(
@@ -74,11 +74,11 @@ def table(
         regressions = {name: Refitted.of(known, one, study, patients, split) for name, one in own.items()}
         running = {name: Drawn(one, observed) for name, one in regressions.items() if (observed := one.observed()) is not None}
         drawn = dict(running)
-        for start in range(0, most_draws(results), BLOCK):
+        for start in range(0, most_draws(results), BLOCK_DRAWS):
             if not running:
                 break
             generator = np.random.default_rng([study.seed, STREAM, number, start])
-            givers = known.permuted(generator, min(BLOCK, most_draws(results) - start))
+            givers = known.permuted(generator, min(BLOCK_DRAWS, most_draws(results) - start))
             for name, one in list(running.items()):
                 try:
                     ended = one.draw(givers)
@@ -118,7 +118,7 @@ def _rows(values: Float[np.ndarray, "b folds"], model: str, endpoint: str) -> pd
 
 @dataclass(frozen=True, eq=False)
 class Known:
-    """The visits whose label of one endpoint is known, those of a patient behind each other, and who changes places with whom.
+    """The visits whose label of one endpoint is known, those of a patient behind each other, and which may be exchanged.
 
     s patients, v visits.
     """
@@ -238,10 +238,10 @@ class Refitted:
                 score = np.stack([np.bincount(fold.of, one, len(fold.people)) for one in expit(odds)])
                 score = score / np.bincount(fold.of, minlength=len(fold.people))  # a patient's is the mean over the visits
                 truth = self.known.of_visits(givers, self.known.first[fold.people])[:, :, 0] == 1
-                found[:, index] = _auc(truth, score.round(DIGITS))
+                found[:, index] = _auc(truth, score.round(SCORE_DIGITS))
             else:
                 risk = refit.cox(fold.train, labels[:, :, 0], labels[:, :, 1] == 1, fold.scored)
-                risk = risk[:, np.argsort(fold.of)].round(DIGITS)  # in the order of `people`
+                risk = risk[:, np.argsort(fold.of)].round(SCORE_DIGITS)  # in the order of `people`
                 found[:, index] = _c(self.known, fold.people, givers[:, fold.people], risk)
         return found
 

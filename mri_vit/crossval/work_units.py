@@ -118,12 +118,12 @@ def _of_network(name: str, study: Study, patients: Sequence[Patient], splits: Se
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             folder, seed = files.fold_folder(home, repeat, fold), fold_seed(study.seed, repeat, fold)
-            train, tune, _ = parts(patients, ids, study, seed)  # in the order in which a fit is given them
-            yield Job(f"{title} {folder.name}", study, [*train, *tune], folder / PRETRAINED, seed)
+            train, val, _ = parts(patients, ids, study, seed)  # in the order in which a fit is given them
+            yield Job(f"{title} {folder.name}", study, [*train, *val], folder / PRETRAINED, seed)
 
 
 def _chosen(study: Study, patients: Sequence[Patient]) -> list[Patient]:
-    """The patients of an encoder that serves all folds; nobody who has a label at another visit is unlabelled."""
+    """The patients of an encoder that serves all folds; a patient with a label at another visit is not unlabelled."""
     known = tested(study.endpoints, patients)
     return [p for p in patients if study.pretrain.patients == "all" or p.subject not in known]
 

@@ -26,8 +26,8 @@ MAX_GRADES = 6  # numbers that words may stand among as a grade does (2, 3, 4, N
 NUMERIC_SHARE = 0.5  # of filled cells: a column with so many numbers is meant as numbers; words do not look like them by chance
 MIN_ROWS = 5  # of fewer, numbers in a row and words that stand once are no evidence
 
-PLAIN = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
-COMMA = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
+PLAIN_NUMBER = re.compile(r"(?i)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|[+-]?inf(inity)?")
+COMMA_NUMBER = re.compile(r"[+-]?[0-9]+(,[0-9]+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9][0-9]{0,2}(,[0-9]{3})+")  # 1,234: which of the two the comma is, the cell does not say
 DICOM_AGE = re.compile(r"([0-9]{3})([DWMY])")  # value representation AS: DICOM PS3.5, table 6.2-1
 YEARS_IN = {"D": 1 / 365.25, "W": 7 / 365.25, "M": 1 / 12, "Y": 1.0}
@@ -39,11 +39,11 @@ KARNOFSKY = re.compile(r"(?i)(?<![a-z])(kps|karnofsky\w*)(?![a-z])")
 ECOG = re.compile(r"(?i)(?<![a-z])ecog(?![a-z])")
 OLDEST_YEARS = 120.0  # two people are known to have become older
 SMALL_CHILD_YEARS = 5.0  # where all others are older, an age of 0 stands for none: in TCGA's table for five, beside 14 to 89
-CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)  # by which tables say that nothing is known
+MISSING_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 99.0, 999.0, 9999.0, 99999.0)  # by which tables say that nothing is known
 
-NAMELESS = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pandas and readr call a column without a name
+UNNAMED_COLUMN = re.compile(r"(?i)\s*|unnamed:? ?\d+(_level_\d+)?|\.\.\.\d+")  # as pandas and readr call a column without a name
 IDENTIFIER = re.compile(r"(?i)(?<![a-z])(u?id|ids|pid|mrn|n[ro]|num|number|nummer|accession|record|case|fall|code|key)(?![a-z])")
-DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
+MIN_ID_DIGITS = 6  # of a number that may be an id: an age, a dose or a volume in ml has fewer
 DATE = re.compile(r"(19|20)[0-9]{2}(0[1-9]|1[0-2])(0[1-9]|[12][0-9]|3[01])")
 REPEAT_TOL = 0.02  # of the numbers in a row, that may stand twice by a slip
 SORTED_FILL, SHUFFLED_FILL = 0.5, 0.8  # of its span a running number fills, in the rows' order and in any: rows are left out
@@ -74,7 +74,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
 }
 # How public tables write a missing value.
 MISSING = {"", "na", "n/a", "nan", "none", "unknown", "--", "not available", "not applicable", "not reported"}
-NOTATION = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
+WHOLE_NUMBER = re.compile(r"(?i)\d{1,15}\.0+|\d(\.\d{1,15})?e\+?\d{1,2}")  # of a whole number: 12.0, 1E+05
 MAX_ID_DIGITS = 12  # digits to which a number is filled up with zeros: ids of hospitals have 5 to 10
 Form = tuple[str, ...]
 
@@ -112,7 +112,7 @@ def contents(name: str, cells: Sequence[str], subjects: Sequence[str]) -> Conten
 
     `cells`, `subjects`: of each visit, in the table's order, its cell and its patient.
     """
-    if NAMELESS.fullmatch(name):
+    if UNNAMED_COLUMN.fullmatch(name):
         return Contents(None, "it has no name")
     there = [row for row, cell in enumerate(cells) if filled(cell)]
     words = {cells[row] for row in there}
@@ -156,9 +156,11 @@ def _of_numbers(name: str, cells: Sequence[str], values: Sequence[float], subjec
         return Contents(None, why, remark, rows)
     if why := _dates(cells) or _identifies(name, cells, values, subjects):
         return Contents(None, why)
-    long = all(value % 1 == 0 and abs(value) >= 10 ** (DIGITS - 1) for value in known)  # as ids are, and volumes in mm³
+    long = all(value % 1 == 0 and abs(value) >= 10 ** (MIN_ID_DIGITS - 1) for value in known)  # as ids are, and volumes in mm³
     if not remark and len(known) >= MIN_ROWS and len(set(known)) == len(known) and long:
-        remark = f"each of its numbers stands once and has {DIGITS} digits or more: if it is an id, leave it out of the table"
+        remark = (
+            f"each of its numbers stands once and has {MIN_ID_DIGITS} digits or more: if it is an id, leave it out of the table"
+        )
     return Contents("number", "", remark, rows)
 
 
@@ -199,11 +201,11 @@ def _parsed(cells: Sequence[str]) -> list[float | None]:
 
 
 def _plain(cell: str) -> float | None:
-    return float(cell) if PLAIN.fullmatch(cell) else None
+    return float(cell) if PLAIN_NUMBER.fullmatch(cell) else None
 
 
 def _with_comma(cell: str) -> float | None:
-    return float(cell.replace(",", ".")) if COMMA.fullmatch(cell) else None
+    return float(cell.replace(",", ".")) if COMMA_NUMBER.fullmatch(cell) else None
 
 
 def dicom_age(cell: str) -> float | None:
@@ -230,24 +232,24 @@ def _unknown(name: str, values: Sequence[float]) -> set[float]:
     """The values that count as unknown: those that cannot be, and codes.
 
     A code lies further from all others than these lie apart, or is the only negative one of a measured quantity. An age of 0 is
-    one where nobody else is a small child.
+    one where no other patient is a small child.
     """
     low, high, _ = _limits(name)
     distinct = {value for value in values if not math.isnan(value)}
     apart = {value for value in distinct if not low <= value <= high}
-    others = distinct - apart - set(CODES)
+    others = distinct - apart - set(MISSING_CODES)
     if is_age(name) and others and min(others - {0.0}, default=0.0) >= SMALL_CHILD_YEARS:
         apart.add(0.0)
     if len(others) > 1:
         width = max(others) - min(others)
-        apart |= {code for code in distinct & set(CODES) if not min(others) - width <= code <= max(others) + width}
+        apart |= {code for code in distinct & set(MISSING_CODES) if not min(others) - width <= code <= max(others) + width}
     return (apart | _only_negative(list(distinct - apart)) if len(others) > MAX_LEVELS else apart) & distinct
 
 
 def _only_negative(values: Sequence[float]) -> set[float]:
     """The code that is the only negative one among these values; none where there is no such code."""
     negative = {value for value in values if value < 0}
-    return negative & set(CODES) if len(negative) == 1 and len(negative) < len(set(values)) else set()
+    return negative & set(MISSING_CODES) if len(negative) == 1 and len(negative) < len(set(values)) else set()
 
 
 def _identifies(name: str, cells: Sequence[str], values: Sequence[float], subjects: Sequence[str]) -> str:
@@ -329,7 +331,7 @@ def form(name: str) -> Form:
 def _runs(name: str) -> list[str]:
     """The runs of letters and of digits in an id, in small letters; a number's notation is written out."""
     text = unicodedata.normalize("NFKC", name).casefold().strip()
-    if NOTATION.fullmatch(text):
+    if WHOLE_NUMBER.fullmatch(text):
         text = f"{float(text):.0f}"
     return re.findall(r"\d+|[^\W\d_]+", text)
 
@@ -402,7 +404,7 @@ def hint(name: str, other: str) -> str:
     """What may have become of an id that is spelled otherwise elsewhere, as a question."""
     if name.casefold() == other.casefold():
         return "another case?"
-    if any(NOTATION.fullmatch(each) for each in (name, other)):
+    if any(WHOLE_NUMBER.fullmatch(each) for each in (name, other)):
         return "a number's notation, or zeros lost?"
     without = [re.sub(r"(?<!\d)0+(?=\d)", "", each) for each in (name, other)]
     zeros = "zeros lost" if sum(map(len, without)) < len(name) + len(other) else ""

@@ -34,7 +34,7 @@ SURGERY = re.compile(r"(?i)(^|[_ .-])(resect\w*|eor|gtr)($|[_ .-])")
 
 METHYLATION = re.compile(r"(?i)methyl")  # of MGMT's promoter, in a table of glioblastoma
 Withheld = Mapping[str, Mapping[str, str]]  # by endpoint the columns that its regression does not read, each with the reason
-LONG = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
+MIN_STEM_LETTERS = 4  # letters from which a beginning is no accident: tert is TERTp's, os is not every osteo's
 
 
 @dataclass(frozen=True)
@@ -141,8 +141,8 @@ def read_by(endpoint: Endpoint, covariates: pd.DataFrame, apart: Mapping[str, Co
     return covariates.drop(columns=[name for name in apart.get(endpoint.name, ()) if name in covariates])
 
 
-def told(apart: Withheld) -> str:
-    """Who does not read which column, in words; "" where all is read by all: mgmt not for mgmt (it is named after …)."""
+def withheld_in_words(apart: Withheld) -> str:
+    """Which endpoint does not read which column, in words; "" where each reads all: mgmt not for mgmt (it is named after …)."""
     endpoints: dict[tuple[str, str], list[str]] = {}
     for endpoint, reasons in apart.items():
         for column, why in reasons.items():
@@ -172,7 +172,9 @@ def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study)
             raise UsageError(f"controls.columns: no column {name!r} in the cohort table (found {', '.join(there)})")
         apart = withheld([name], study)
         if len(apart) == len(study.endpoints):
-            raise UsageError(f"controls.columns: no endpoint can be held against {name!r}: {told(apart)}; leave it out")
+            raise UsageError(
+                f"controls.columns: no endpoint can be held against {name!r}: {withheld_in_words(apart)}; leave it out"
+            )
 
 
 def _names_label(column: str, endpoints: tuple[Endpoint, ...]) -> bool:
@@ -184,7 +186,7 @@ def _named_after(column: str, labels: Collection[str]) -> bool:
     """Whether a column is one of these labels, all in small letters, or named after one."""
     words = [column.lower(), *re.split(r"[^a-z0-9]+", column.lower()), *re.split(r"[^a-z]+", column.lower())]  # IDH1 is of IDH
     alike = (
-        min(len(word), len(label)) >= LONG and (word.startswith(label) or label.startswith(word))
+        min(len(word), len(label)) >= MIN_STEM_LETTERS and (word.startswith(label) or label.startswith(word))
         for word in words
         for label in labels
     )

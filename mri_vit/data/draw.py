@@ -22,8 +22,8 @@ from torch import Tensor
 
 from mri_vit.settings.schema import Study
 
-EMPTY = -1  # as a row: a patch of zeros, as every background grid position has one
-NOWHERE = -1  # as a grid position: no token at all, which only fills up a patient who has fewer than the others of the batch
+EMPTY_ROW = -1  # as a row: a patch of zeros, as every background grid position has one
+NO_POSITION = -1  # as a grid position: no token at all, which only fills up a patient who has fewer than the others of the batch
 NO_PATCH = -1  # as a neighbour: there is no patch, only air
 
 
@@ -59,7 +59,7 @@ def shown(position: Int[np.ndarray, " f"], study: Study) -> tuple[Int64[np.ndarr
     """Rows and grid positions that the study's encoder reads of a patient whose patches lie at `position`."""
     if study.model.tokens == "foreground":
         return np.arange(len(position)), position.astype(np.int64)
-    row = np.full(study.grid.positions, EMPTY, np.int64)
+    row = np.full(study.grid.positions, EMPTY_ROW, np.int64)
     row[position] = np.arange(len(position))
     return row, np.arange(study.grid.positions)
 
@@ -82,7 +82,7 @@ def whole(patient: int, position: Int[np.ndarray, " f"], study: Study, width: in
     """Every token that the study's encoder reads of a patient, filled up to `width` with none."""
     row, at = shown(position, study)
     lacking = (0, width - len(row))
-    row, at = np.pad(row, lacking, constant_values=EMPTY), np.pad(at, lacking, constant_values=NOWHERE)
+    row, at = np.pad(row, lacking, constant_values=EMPTY_ROW), np.pad(at, lacking, constant_values=NO_POSITION)
     return plain(patient, row, at, len(study.channels))
 
 
@@ -101,13 +101,13 @@ def drawn(
     row, at = shown(position, study)
     chosen = random.permutation(len(row))
     if kept is not None:
-        last = ~kept[row[chosen]] | (row[chosen] == EMPTY)
+        last = ~kept[row[chosen]] | (row[chosen] == EMPTY_ROW)
         chosen = chosen[np.argsort(last, kind="stable")]
     chosen = chosen[:budget]
     row, at = row[chosen], at[chosen]
     if lacking := budget - len(row):
         background = random.permutation(np.setdiff1d(np.arange(study.grid.positions), position))[:lacking]
-        row, at = np.pad(row, (0, lacking), constant_values=EMPTY), np.concatenate([at, background])
+        row, at = np.pad(row, (0, lacking), constant_values=EMPTY_ROW), np.concatenate([at, background])
     return plain(patient, row, at, len(study.channels))
 
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from mri_vit.data.cohort import Patient
 
 # `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
-# positive (chosen on the tuning patients), risks at or above it high (the median of the training fold); it may be empty.
+# positive (chosen on the validation patients), risks at or above it high (the median of the training fold); it may be empty.
 COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
 DEFAULTS = {"model": "model", "repeat": 0, "fold": 0, "session": ""}  # of columns that may be left out
-NEEDED = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
+REQUIRED_COLUMNS = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
 SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
 # Of the null distribution: AUC or Harrell's C of a test fold, refitted to the draw's permuted labels; empty where undefined.
 NULL_COLUMNS = ["model", "endpoint", "draw", "repeat", "fold", "value"]
@@ -30,7 +30,7 @@ NULL_COLUMNS = ["model", "endpoint", "draw", "repeat", "fold", "value"]
 SEED_COLUMNS = ["model", "endpoint", "repeat", "fold", "patient", "session", "seed", "score"]
 KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
 Check = Callable[[pd.Series], pd.Series]
-SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and how that is said
+VALID_NUMBERS: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and the words for it
     "score": (lambda x: abs(x) < float("inf"), "a finite number"),
     "truth": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
     "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),
@@ -41,12 +41,14 @@ SENSE: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and 
     "repeat": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
     "fold": (lambda x: (x >= 0) & (x % 1 == 0), "a whole number from 0"),
 }
-NULL_SENSE: dict[str, tuple[Check, str]] = {
-    **{name: SENSE["repeat"] for name in ("draw", "repeat", "fold")},
+VALID_NULL_NUMBERS: dict[str, tuple[Check, str]] = {
+    **{name: VALID_NUMBERS["repeat"] for name in ("draw", "repeat", "fold")},
     "value": (lambda x: x.between(0, 1), "an AUC or a C between 0 and 1, or empty where undefined"),
 }
-SEED_SENSE: dict[str, tuple[Check, str]] = {name: SENSE[name] for name in ("repeat", "fold", "score")} | {"seed": SENSE["repeat"]}
-NUMBERS = list(SENSE | NULL_SENSE | SEED_SENSE)
+VALID_SEED_NUMBERS: dict[str, tuple[Check, str]] = {name: VALID_NUMBERS[name] for name in ("repeat", "fold", "score")} | {
+    "seed": VALID_NUMBERS["repeat"]
+}
+NUMBERS = list(VALID_NUMBERS | VALID_NULL_NUMBERS | VALID_SEED_NUMBERS)
 MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
 TEXT = ["patient", "model", "endpoint", "session"]
 # Quarter years up to two years; glioblastoma studies report survival at 6, 12 and 24 months, the others make it a curve.
@@ -61,7 +63,7 @@ class Predictor(Protocol):
     `predict` sees no label of the patients that it is given.
     """
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None: ...
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None: ...
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Two tables: (patient, endpoint, score) and (patient, endpoint, horizon_days, survival).
@@ -100,7 +102,7 @@ def load(path: Path) -> pd.DataFrame:
     Raises UsageError when a column is missing, a visit is predicted twice by one model and repeat, a patient sits in two
     folds of one repeat, or a fold has more than one threshold; BadNumbers (as a diverged training) when a score is missing.
     """
-    table = _read(path, NEEDED, DEFAULTS)
+    table = _read(path, REQUIRED_COLUMNS, DEFAULTS)
     table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table})
     _refuse_nonsense(path, table)
     lacking = table.index[table.score.isna()]
@@ -144,7 +146,7 @@ def load_nulls(path: Path) -> pd.DataFrame:
     draws of a model and endpoint do not count up from 0.
     """
     table = _read(path, NULL_COLUMNS)
-    _refuse_nonsense(path, table, NULL_SENSE)
+    _refuse_nonsense(path, table, VALID_NULL_NUMBERS)
     twice = table.index[table.duplicated(NULL_COLUMNS[:-1])]
     if len(twice):
         found = ", ".join(f"{name} {table[name][twice[0]]}" for name in NULL_COLUMNS[:-1])
@@ -166,7 +168,7 @@ def load_seeds(path: Path) -> pd.DataFrame:
     model's seeds once; BadNumbers when a score is missing.
     """
     table = _read(path, SEED_COLUMNS)
-    _refuse_nonsense(path, table, SEED_SENSE)
+    _refuse_nonsense(path, table, VALID_SEED_NUMBERS)
     lacking = table.index[table.score.isna()]
     if len(lacking):
         raise BadNumbers(f"{path}: row {lacking[0] + 2} has no score: {table.patient[lacking[0]]}")
@@ -202,7 +204,7 @@ def _read(path: Path, needed: Sequence[str], defaults: Mapping[str, Any] = Mappi
     return table.fillna({"session": ""}) if defaults else table
 
 
-def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = SENSE) -> None:
+def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = VALID_NUMBERS) -> None:
     """Raise UsageError that names the first row and column whose number cannot be what the column says."""
     for name in ("patient", "endpoint", "model", "repeat", "fold", "draw", "seed"):
         if name not in table:

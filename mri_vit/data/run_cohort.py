@@ -25,7 +25,7 @@ from mri_vit.settings.file import all_from_demo
 from mri_vit.settings.schema import Study
 
 SHOWN_CHANGES = 8  # changes of a table that a message names
-EXCLUDE_AGAIN = "delete it and run `mri-vit prepare` again"
+PREPARE_AGAIN = "delete it and run `mri-vit prepare` again"
 SYNTHETIC_NOTE = "synthetic"  # the topic in notes.json; a run of real patients has none
 NO_FINDING = "what the run found in made-up scans says nothing about a real patient"
 SHOWN_PATIENTS = 3  # patients that a message names
@@ -53,20 +53,20 @@ def _changes(patients: Sequence[Patient], run: Path) -> list[str]:
     """What differs between the run's table and these patients: who came or went, which columns, and else the first cells."""
     frozen, *tables = (_rows(table) for table in ((run / files.COHORT).read_bytes(), *_as_seen(patients, run)))
     now = tables[0]
-    said = [f"patient {name} was in it, and is not" for name in frozen if name not in now]
-    said += [f"patient {name} is new" for name in now if name not in frozen]
+    changes = [f"patient {name} was in it, and is not" for name in frozen if name not in now]
+    changes += [f"patient {name} is new" for name in now if name not in frozen]
     both = [name for name in frozen if name in now]
     if both:
         before, after = frozen[both[0]], now[both[0]]
-        said += [f"column {column} was in it, and is not" for column in before if column not in after]
-        said += [f"column {column} is new" for column in after if column not in before]
-    said += [
+        changes += [f"column {column} was in it, and is not" for column in before if column not in after]
+        changes += [f"column {column} is new" for column in after if column not in before]
+    changes += [
         f"patient {name}: {column} was {cell!r}, and is {now[name][column]!r}"
         for name in both
         for column, cell in frozen[name].items()
         if column in now[name] and cell not in [table[name][column] for table in tables]
     ]
-    return [printable(one) for one in said] or ["the order of its rows or columns"]
+    return [printable(one) for one in changes] or ["the order of its rows or columns"]
 
 
 def _rows(table: bytes) -> dict[str, dict[str, str]]:
@@ -97,7 +97,7 @@ def segmented(patients: Sequence[Patient], study: Study) -> list[Patient]:
 
 def excluded(run: Path) -> set[str]:
     """The patients in a run's table of those who are excluded. Raises IntegrityError where it is damaged."""
-    with as_written(run / files.EXCLUDED, EXCLUDE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
+    with as_written(run / files.EXCLUDED, PREPARE_AGAIN), (run / files.EXCLUDED).open(newline="", encoding="utf-8") as file:
         rows = csv.DictReader(file)
         if "patient" not in (rows.fieldnames or ()):
             raise ValueError("no column patient")
@@ -172,7 +172,7 @@ def _notes(folder: Path) -> Iterator[str]:
 def synthetic_clause(run: Path) -> str:
     """How many of a finished run's patients are synthetic, as a clause; "" where all are real.
 
-    A version before 0.6 wrote no such note: there the ids of the built-in cohort tell.
+    A version before 0.6 wrote no such note: there the ids of the built-in cohort show it.
     """
     if written := read_json_or_empty(run / files.NOTES).get(SYNTHETIC_NOTE):
         return str(written)
@@ -184,7 +184,7 @@ def synthetic_clause(run: Path) -> str:
 
 
 def real_patients(patients: Sequence[Patient]) -> list[Patient]:
-    """The patients of whom a scan can be read and is not marked as made up."""
+    """The patients with a readable scan that is not marked as made up."""
     return [patient for patient in patients if any(_is_real(file) for file in patient.scans.values() if file)]
 
 
@@ -197,7 +197,7 @@ def _is_real(file: Path) -> bool:
 
 
 def refuse_real(run: Path, patients: Sequence[Patient], allowed: bool, option: str) -> list[Patient]:
-    """The real among the patients whom a run of synthetic ones is asked about; none where the run learned from real ones alone.
+    """The real among the patients that a run of synthetic ones is to predict; none where the run learned from real ones alone.
 
     Raises UsageError naming some of them unless that is `allowed`; `option` is what allows it.
     """

@@ -35,7 +35,7 @@ THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # 1,234 may be a thousand an
 
 Row = tuple[int, dict[str, str]]  # the line on which it ends, and its cells by column
 EXCEL = "an Excel workbook (.xlsx)"
-SAVE = "save it as CSV UTF-8"
+SAVE_AS_CSV = "save it as CSV UTF-8"
 MAGIC_BYTES = {  # of files that are no text
     b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1": "an Excel workbook of the kind before 2007 (.xls), or one with a password",
     b"\x1f\x8b": "compressed with gzip",
@@ -54,7 +54,7 @@ ARCHIVE_KINDS = {  # files in a zip archive by which it is known
     "Index/Document.iwa": "a Numbers document",
 }
 MAX_UNPACKED_BYTES = 1 << 28  # that a workbook unpacks to: some million cells; more is damage or a bomb
-DIGITS = 15  # that Excel keeps of a number
+EXCEL_DIGITS = 15  # that Excel keeps of a number
 SHOWN_ROWS = 5  # rows that a note names
 
 
@@ -62,7 +62,7 @@ SHOWN_ROWS = 5  # rows that a note names
 class Fault:
     """What is wrong with a table, in words without their place; `row` and `column` are given where it is one's fault."""
 
-    said: str
+    problem: str
     row: int | None = None
     column: str = ""
 
@@ -70,7 +70,7 @@ class Fault:
         """The fault as an error says it: file, row and column first."""
         row = f", row {self.row}" if self.row else ""
         column = f", column {self.column}" if self.column else ""
-        return f"{path}{row}{column}: {self.said}"
+        return f"{path}{row}{column}: {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class Sheet:
 def refuse(path: Path, faults: Sequence[Fault]) -> None:
     """Raise UsageError that names the faults, where there are any."""
     if faults:
-        said = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
-        more = len(faults) - len(said)
-        raise UsageError("\n".join(said + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
+        shown = [fault.sentence(path) for fault in faults[:SHOWN_FAULTS]]
+        more = len(faults) - len(shown)
+        raise UsageError("\n".join(shown + [f"and {more} more faults; `mri-vit check` lists all"] * (more > 0)))
 
 
 def columns(path: Path) -> list[str]:
@@ -198,7 +198,7 @@ def _with_points(rows: list[Row]) -> Iterator[str]:
 
 
 def names(start: bytes) -> list[str]:
-    """The columns' names in the beginning of a file of text, as far as it tells; none where it is no text."""
+    """The columns' names in the beginning of a file of text, as far as they can be read; none where it is no text."""
     try:
         text, separator, _ = _parted(start.decode(_encoding(start), errors="ignore"))
     except UnicodeError:
@@ -239,9 +239,9 @@ def _bytes(path: Path) -> bytes:
 
 
 def _text(path: Path, raw: bytes) -> tuple[str, str, int]:
-    """The text of a table, what parts its cells, and how many lines before it said so and are left out (1 or 0)."""
+    """The text of a table, what parts its cells, and how many lines before it (1 or 0) name the separator and are left out."""
     if what := file_kind(raw):
-        raise UsageError(f"{path}: {what}; {SAVE}")
+        raise UsageError(f"{path}: {what}; {SAVE_AS_CSV}")
     try:
         return _parted(raw.decode(_encoding(raw)))
     except UnicodeDecodeError as error:
@@ -299,12 +299,13 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
     try:
         import openpyxl
     except ImportError:
-        raise UsageError(f"{path}: this is an Excel workbook: {SAVE}, or install mri_vit[excel]") from None
+        raise UsageError(f"{path}: this is an Excel workbook: {SAVE_AS_CSV}, or install mri_vit[excel]") from None
     archive = zipfile.ZipFile(io.BytesIO(raw))
     size = sum(part.file_size for part in archive.infolist())
     if size > MAX_UNPACKED_BYTES:
         raise UsageError(
-            f"{path}: an Excel workbook that unpacks to {size:,} bytes; more than {MAX_UNPACKED_BYTES:,} is refused; {SAVE}"
+            f"{path}: an Excel workbook that unpacks to {size:,} bytes; more than {MAX_UNPACKED_BYTES:,} is refused; "
+            f"{SAVE_AS_CSV}"
         )
     try:
         with warnings.catch_warnings():
@@ -316,7 +317,7 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
     except UsageError:
         raise
     except Exception as error:  # openpyxl raises many kinds for a damaged workbook
-        raise UsageError(f"{path}: an Excel workbook that cannot be read ({error}); {SAVE}") from None
+        raise UsageError(f"{path}: an Excel workbook that cannot be read ({error}); {SAVE_AS_CSV}") from None
     merged = [span for span in sheet.merged_cells.ranges if sheet.cell(span.min_row, span.min_col).value is not None]
     faults = [
         (
@@ -340,8 +341,10 @@ def read_workbook(path: Path, raw: bytes) -> Lines:
                 and formulas.cell(number, index + 1).value is not None
             ):
                 faults.append(("a formula whose result the workbook does not hold; open it in Excel and save it", number, index))
-            elif isinstance(cell.value, int | float) and abs(cell.value) >= 10**DIGITS:
-                faults.append((f"{texts[index]}: of such a number Excel keeps {DIGITS} digits; write it as text", number, index))
+            elif isinstance(cell.value, int | float) and abs(cell.value) >= 10**EXCEL_DIGITS:
+                faults.append(
+                    (f"{texts[index]}: of such a number Excel keeps {EXCEL_DIGITS} digits; write it as text", number, index)
+                )
         lines.append((number, texts))
         dates |= {(number, index) for index, cell in enumerate(cells) if isinstance(cell.value, date)}
     return Lines(lines, faults, list(_notes(book, sheet, last_row, last_column)), dates)
@@ -385,11 +388,11 @@ def _shown(cell: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)
     if "%" in form:
-        return f"{100 * value:.{DIGITS}g}%"
+        return f"{100 * value:.{EXCEL_DIGITS}g}%"
     if value == int(value):
         padded = re.fullmatch(r'(?:"([^"]*)")?(0+)', form)  # such as 00000, by which 12 is shown as 00012
         return f"{padded[1] or ''}{int(value):0{len(padded[2])}d}" if padded else str(int(value))
-    return f"{value:.{DIGITS}g}"
+    return f"{value:.{EXCEL_DIGITS}g}"
 
 
 def _notes(book: Any, sheet: Any, last_row: int, last_column: int) -> Iterator[str]:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import EMPTY, NO_PATCH, NOWHERE, Draw, moved_windows, neighbours
+from mri_vit.data.draw import EMPTY_ROW, NO_PATCH, NO_POSITION, Draw, moved_windows, neighbours
 from mri_vit.data.tokens import Tokens
 from mri_vit.run import files
 from mri_vit.run.resource import free_memory
@@ -40,9 +40,9 @@ T = TypeVar("T")
 Fetched = tuple[Float16[Tensor, "r k"], list[Int16[np.ndarray, " _"]], Draw]  # rows, where each patient's lie, and what is drawn
 CPU_SHARE = 0.25  # of the free memory; two trainings that start at once see the same, and each network needs some
 GPU_SHARE = 0.75  # of the GPU's: 5,000 patients of 21 MB in 141 GB, and ViT-B's activations beside them
-AHEAD = 4  # batches that are read before they are asked for
-READERS = 4  # files that are read at a time; a disk over a network answers several at once
-IN_CACHE = 2**19  # bytes of patches that are changed at a time on a CPU, so that they stay in a core's cache
+PREFETCHED_BATCHES = 4  # batches that are read before they are asked for
+READER_THREADS = 4  # files that are read at a time; a disk over a network answers several at once
+CACHE_BYTES = 2**19  # bytes of patches that are changed at a time on a CPU, so that they stay in a core's cache
 
 
 def token_file(prepared: Path, patient: Patient) -> Path:
@@ -130,13 +130,13 @@ class Held:
         patches = self._moved(draw) if draw.moved.any() else self._as_stored(draw, over)
         if (draw.gain != 1).any() or draw.shift.any():
             change(patches, sent(draw.gain, device), sent(draw.shift, device))
-        present = sent(draw.position != NOWHERE, device) if (draw.position == NOWHERE).any() else None
+        present = sent(draw.position != NO_POSITION, device) if (draw.position == NO_POSITION).any() else None
         return Batch(patches, sent(draw.position, device), present)
 
     def _as_stored(self, draw: Draw, over: Batch | None) -> Float16[Tensor, "b p k"]:
         device = self._rows.device
         empty = len(self._rows) - 1
-        row = sent(np.where(draw.row == EMPTY, empty, self._first[draw.patient] + draw.row), device)
+        row = sent(np.where(draw.row == EMPTY_ROW, empty, self._first[draw.patient] + draw.row), device)
         count = self._lanes.shape[1]
         at = row.flatten()[:, None] * count + self._lanes[sent(draw.mirrored.astype(np.int64), device).flatten()]
         rows = self._rows.view(len(self._rows) * count, -1)
@@ -152,7 +152,7 @@ class Held:
         for b, patient in ((b, patient) for b, row in enumerate(draw.patient) for patient in np.unique(row)):
             (whose,) = np.nonzero(draw.patient[b] == patient)
             row = draw.row[b, whose]
-            near, used = np.full((len(row), 3, 3, 3), NO_PATCH), row != EMPTY
+            near, used = np.full((len(row), 3, 3, 3), NO_PATCH), row != EMPTY_ROW
             near[used] = self._neighbours(int(patient))[row[used]]
             index = sent(np.where(near == NO_PATCH, empty, self._first[patient] + near), device)
             out[b, sent(whose, device)] = moved_windows(cubes, index, draw.moved[b, whose[0]].tolist())
@@ -220,9 +220,9 @@ class Read:
 
     def _drawn_rows(self, draw: Draw) -> Fetched:
         """The rows that are drawn and an empty one, as of one patient, and the draw as one of these; where they lie is in it."""
-        used = draw.row != EMPTY
+        used = draw.row != EMPTY_ROW
         rows = self._room(int(used.sum()))
-        row = np.full_like(draw.row, EMPTY)
+        row = np.full_like(draw.row, EMPTY_ROW)
         start = 0
         for patient in np.unique(draw.patient[used]):
             whose = used & (draw.patient == patient)
@@ -255,13 +255,13 @@ class Read:
 
 
 def ahead(function: Callable[[Any], T], items: Iterable[Any]) -> Iterator[T]:
-    """`function` of each item, in order, worked out by other threads up to `AHEAD` items before it is asked for."""
+    """`function` of each item, in order, worked out by other threads up to `PREFETCHED_BATCHES` items before it is asked for."""
     waiting: deque[Future[T]] = deque()
-    with ThreadPoolExecutor(READERS) as threads:
+    with ThreadPoolExecutor(READER_THREADS) as threads:
         try:
             for item in items:
                 waiting.append(threads.submit(function, item))
-                if len(waiting) > AHEAD:
+                if len(waiting) > PREFETCHED_BATCHES:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -280,7 +280,7 @@ def change(patches: Float16[Tensor, "b p k"], gain: Float[Tensor, "b p c"], shif
     """gain·x + shift of each voxel that is not 0, per channel, in place; the background stays exactly zero."""
     channels = gain.shape[2]
     x = patches.view(-1, channels, patches.shape[2] // channels)
-    parts = len(x) if patches.is_cuda else max(1, IN_CACHE // (patches.shape[2] * patches.element_size()))
+    parts = len(x) if patches.is_cuda else max(1, CACHE_BYTES // (patches.shape[2] * patches.element_size()))
     gain, shift = (factor.to(patches.dtype).view(-1, channels, 1) for factor in (gain, shift))
     for some, by, more in zip(x.split(parts), gain.split(parts), shift.split(parts), strict=True):
         some.mul_(by).addcmul_(some.sign().abs_(), more)

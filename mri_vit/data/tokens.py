@@ -26,7 +26,7 @@ from mri_vit.settings.recipe import CHANNELS, parse_sequences
 from mri_vit.settings.sections import Grid
 
 SCHEMA = "mri-vit tokens 1"
-AGAIN = "delete its folder and prepare again"
+PREPARE_AGAIN = "delete its folder and prepare again"
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,13 +128,13 @@ def load(path: Path, channels: Sequence[str] | None = None) -> Tokens:
     """
     with _opened(path) as (file, metadata):
         patches, position = file.get_tensor("patches"), file.get_tensor("place")
-    with as_written(path, AGAIN):
+    with as_written(path, PREPARE_AGAIN):
         grid, config_sha256 = Grid.model_validate_json(metadata["grid"]), metadata["config_sha256"]
         found = parse_sequences(metadata["channels"])
         if patches.shape[1:] != (len(found) * grid.patch**3,):
             raise ValueError(f"patches of {patches.shape[1:]} numbers for {len(found)} sequences")
     if channels is not None and found != tuple(channels):
-        raise IntegrityError(f"{path}: found the sequences {', '.join(found)}; expected {', '.join(channels)}; {AGAIN}")
+        raise IntegrityError(f"{path}: found the sequences {', '.join(found)}; expected {', '.join(channels)}; {PREPARE_AGAIN}")
     return Tokens(patches, position, grid, config_sha256, found)
 
 
@@ -154,4 +154,4 @@ def _opened(path: Path) -> Iterator[tuple[Any, dict[str, str]]]:
                 raise IntegrityError(f"{path}: found {metadata.get('schema')}; expected {SCHEMA}")
             yield file, metadata
     except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: not a prepared patient: {error}; {AGAIN}") from None
+        raise IntegrityError(f"{path}: not a prepared patient: {error}; {PREPARE_AGAIN}") from None

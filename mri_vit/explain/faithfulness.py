@@ -34,8 +34,8 @@ TOKENS_AT_ONCE = 4096  # of one forward pass: ViT-B's hidden layer then holds 50
 HIT_MARGIN_PLACES = 1  # grid positions (16 mm), along each axis: a peak this near counts as on the tumour, as patches blur
 PERMUTATIONS = 200  # permutations of a simulation: the error of its mean is 1/14 of one permutation's spread
 
-NOISE = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
-RANDOMISED = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
+NOISE_SD = 0.05  # standard deviations of the brain's values: a reader of the scan would not see it
+RANDOMISED_NETWORKS = 5  # networks of permuted weights: on the demo one alone hits anything from 0.08 to 0.75 of the tumours
 AXES = (0, 1, 2)  # to the right, to the front, to the top: the three opposite directions are the same test mirrored
 
 Evidence = Callable[[Int[Tensor, "o q"]], dict[str, Float[Tensor, "o"]]]  # kept positions, as indices -> by endpoint
@@ -203,14 +203,14 @@ class ReferenceNetworks:
 
 
 def reference_networks(nets: Sequence[Network], fold: int, shuffled: Network | None, seed: int) -> ReferenceNetworks:
-    """The references for `nets[fold]` among the networks of one repeat's folds; they hold `RANDOMISED` copies of its weights.
+    """The references for `nets[fold]` among the networks of one repeat's folds; with `RANDOMISED_NETWORKS` copies of its weights.
 
     The networks are put into evaluation mode: a block that training would drop at random would make a map random.
     """
     for network in (*nets, *([shuffled] if shuffled else [])):
         network.eval()
     net = nets[fold]
-    random = tuple(randomised(net, np.random.default_rng([seed, fold, index])) for index in range(RANDOMISED))
+    random = tuple(randomised(net, np.random.default_rng([seed, fold, index])) for index in range(RANDOMISED_NETWORKS))
     others = tuple(other for index, other in enumerate(nets) if index != fold)
     return ReferenceNetworks(fold, others, shuffled, random, cascade(net, random[0]))
 
@@ -263,8 +263,8 @@ def cascade(net: Network, random: Network) -> dict[str, Network]:
 
 
 def noisy(patches: Float[Tensor, "b p k"], generator: np.random.Generator) -> Float[Tensor, "b p k"]:
-    """The patches with Gaussian noise of `NOISE` on every brain voxel; the background stays exactly zero."""
-    noise = torch.from_numpy(generator.normal(scale=NOISE, size=tuple(patches.shape)).astype(np.float32))
+    """The patches with Gaussian noise of `NOISE_SD` on every brain voxel; the background stays exactly zero."""
+    noise = torch.from_numpy(generator.normal(scale=NOISE_SD, size=tuple(patches.shape)).astype(np.float32))
     return torch.where(patches == 0, patches, patches + noise.to(patches.device))
 
 

@@ -44,7 +44,7 @@ ON_TUMOUR = (
     "hit", "hit_chance", "hit_simulated", "hit_randomised",
     "energy", "tumour_share", "energy_simulated", "energy_spread", "energy_randomised",
 )  # fmt: skip
-DIGITS = 6  # of a number in the file; the last ones depend on the machine
+STORED_DIGITS = 6  # of a number in the file; the last ones depend on the machine
 
 Maps = dict[Key, Float[np.ndarray, "p"]]
 Similarities = dict[Key, float]  # rank correlations with another network's or input's maps
@@ -186,4 +186,4 @@ def _mean(values: Iterable[float]) -> float:
 
 def _written(value: float) -> float | None:
     """A number as it stands in the file."""
-    return None if math.isnan(value) else round(value, DIGITS)
+    return None if math.isnan(value) else round(value, STORED_DIGITS)

@@ -47,7 +47,7 @@ from mri_vit.settings.sections import Grid
 FILE, PARTS = "features.safetensors", "patients"  # in the output; the second has a file of each patient
 Fusion = Literal["concatenate", "mean"]
 Reads = Callable[[Tokens, Path], dict[str, Tensor]]  # a patient's features [d] by reading; may raise UnusablePatient
-LEAST_INSIDE = 0.98  # of the brain; a cube that cuts off more causes a warning
+MIN_INSIDE_SHARE = 0.98  # of the brain; a cube that cuts off more causes a warning
 SCHEMA = "mri-vit features 1"
 TUPLES = ("channels", "taught", "seen")
 
@@ -107,7 +107,7 @@ def reader(asked: Asked, example: Path) -> tuple[Origin, Reads]:
         licence = asked.card.get("licence") or own.model.weights_licence or source.OWN_LICENCE
         origin = Origin(
             name, sha256, licence, f"our {own.model.architecture}", "this package", own.channels, "none",
-            taught=tuple(sorted(own.taught)), seen=tuple(sorted(own.seen)),
+            taught=tuple(sorted(own.label_exposed)), seen=tuple(sorted(own.image_exposed)),
         )  # fmt: skip
         return origin, partial(read_ours, own)
     known = foreign.read_card(asked.weights, asked.card)
@@ -157,7 +157,7 @@ def _cut_off(origin: Origin, name: str, path: Path) -> str:
         return ""
     prepared, expected = tokens.load(path), Expected(**origin.expected)
     inside = foreign.share_inside((tokens.to_volume(prepared) != 0).any(axis=0), prepared.grid, expected)
-    if inside >= LEAST_INSIDE:
+    if inside >= MIN_INSIDE_SHARE:
         return ""
     held = f"{expected.edge} voxels of {expected.spacing_mm:g} mm hold {inside:.0%} of the brain of {name}"
     return f"{held}; the rest is cut off, which a larger --spacing-mm or --edge avoids"
@@ -205,7 +205,7 @@ def in_folder(folder: Path) -> dict[str, Path]:
 
 
 def of_study(study: Study) -> tuple[dict[str, Path], list[str]]:
-    """The token file of each of a study's patients, and who is not prepared; of a run without those whom it excluded."""
+    """The token file of each of a study's patients, and which are not prepared; of a run without those that it excluded."""
     run = study.output
     frozen_there = all((run / name).exists() for name in (files.COHORT, files.EXCLUDED))
     patients = run_cohort.included(study, run) if frozen_there else cohort.of_study(study)
@@ -221,7 +221,7 @@ class Origin:
 
     `weights` is the file's name and `weights_sha256` its content; `fusion` how sequences that were read one by one were put
     together, "none" where they were read at once; `expected` the scans that the encoder was given, as in `foreign.Expected`;
-    `taught` and `seen` are subjects whose labels, or scans, an encoder of ours has learned from.
+    `taught` and `seen`, as the file names them, are the subjects whose labels, or scans, trained an encoder of ours.
     """
 
     weights: str
@@ -287,14 +287,14 @@ def load_features(path: Path) -> Features:
 
 @dataclass(frozen=True, eq=False)
 class Ours:
-    """An encoder with what it was made for; `taught` are the subjects whose labels it learned, `seen` those whose scans."""
+    """An encoder with what it was made for; `label_exposed` and `image_exposed` are subjects, as in a network."""
 
     encoder: nn.Module
     model: Model
     grid: Grid
     channels: tuple[str, ...]
-    taught: tuple[str, ...]
-    seen: tuple[str, ...]
+    label_exposed: tuple[str, ...]
+    image_exposed: tuple[str, ...]
 
 
 def own_schema(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Fitting: a checkpoint's tensors compared with the network that they are for, key by key, and layers that such networks share.
 
-Whatever differs is a UsageError that names file and key, what was found and what is expected. `CLS`, `MEAN`, `FIRST` and `HEADS`
-are the ways in which an encoder is read, as files and tables name them.
+Whatever differs is a UsageError that names file and key, what was found and what is expected. `CLS`, `MEAN`, `FIRST_TOKEN` and
+`HEADS` are the ways in which an encoder is read, as files and tables name them.
 
 Letters: h heads, n tokens, d width, e numbers of a head, a = e/2 pairs, f = a/3 frequencies of an axis, s side, p = s³ places.
 """
@@ -24,10 +24,10 @@ from mri_vit.errors import UsageError
 
 CLS = "CLS"  # the class token after the last norm
 MEAN = "tokens' mean"  # of the grid positions' tokens after the last norm
-FIRST = "first token"  # of an encoder without a class token: what BrainIAC's code reads, see `foreign.MonaiViT`
+FIRST_TOKEN = "first token"  # of an encoder without a class token: what BrainIAC's code reads, see `foreign.MonaiViT`
 HEADS = "heads' input"  # what heads of ours read: CLS and what `pool` adds; of a network that is no ViT, its features
-HALVES = "b h n (two a)"  # pair i is numbers i and a + i: DINOv3's
-NEIGHBOURS = "b h n (a two)"  # pair i is numbers 2i and 2i + 1: timm's, and so EVA's and Primus'
+ROTARY_HALVES = "b h n (two a)"  # pair i is numbers i and a + i: DINOv3's
+ROTARY_NEIGHBOURS = "b h n (a two)"  # pair i is numbers 2i and 2i + 1: timm's, and so EVA's and Primus'
 
 
 @dataclass(frozen=True, eq=False)

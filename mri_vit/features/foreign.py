@@ -29,7 +29,7 @@ from mri_vit.data.tokens import Tokens, to_volume
 from mri_vit.data.volume import Volume, resample
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.features import fitting, transformers
-from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
+from mri_vit.features.fitting import CLS, FIRST_TOKEN, MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 from mri_vit.settings.recipe import Section
 from mri_vit.settings.sections import GRID_CENTRE_MM, Grid
@@ -39,7 +39,7 @@ MONAI_ANCHOR = "patch_embedding.position_embeddings"
 MONAI_SOURCE = "Dosovitskiy et al. 2021, arXiv:2010.11929, as MONAI's ViT; BrainIAC: github.com/AIM-KannLab/BrainIAC"
 LEFT_OUT = ("classification_head", "decoder", "conv3d_transpose", "mask_token")  # ViTAutoEnc's and classifiers'
 HEAD_WIDTH = 64  # of every published size; Dosovitskiy et al. 2021, Table 1
-MOST_CHANNELS = 8  # that are tried where a linear map embeds patches, and only their product with the patch is known
+MAX_CHANNELS = 8  # that are tried where a linear map embeds patches, and only their product with the patch is known
 AXES = r"[RL][AP][SI]|[RL][SI][AP]|[AP][RL][SI]|[AP][SI][RL]|[SI][RL][AP]|[SI][AP][RL]"
 # What a prepared brain is held against, which is z-scored with its tails pulled in (`prepare.intensity`): of 46 synthetic
 # patients the mean lies within 0.006 of 0 and the deviation between 1.00 and 1.04; bright tails of real ones raise the latter.
@@ -62,7 +62,7 @@ class MonaiViT(nn.Module):
         x = self.vit(volume)[0]
         if hasattr(self.vit, "cls_token"):
             return {CLS: x[:, 0], MEAN: x[:, 1:].mean(dim=1)}
-        return {MEAN: x.mean(dim=1), FIRST: x[:, 0]}
+        return {MEAN: x.mean(dim=1), FIRST_TOKEN: x[:, 0]}
 
 
 def read_monai_vit(tensors: Mapping[str, Tensor], path: Path, heads: int | None, edge: int | None) -> Foreign:
@@ -117,7 +117,7 @@ def _vit(
 def _linear(weights: Mapping[str, Tensor], path: Path) -> tuple[int, int, int]:
     """(width, channels, patch edge) of a linear map of a patch: the fewest channels that leave a cube."""
     dim, numbers = fitting.taken(weights, "patch_embedding.patch_embeddings.1.weight", path).shape
-    for channels in range(1, MOST_CHANNELS + 1):
+    for channels in range(1, MAX_CHANNELS + 1):
         patch = round((numbers / channels) ** (1 / 3))
         if channels * patch**3 == numbers:
             return dim, channels, patch

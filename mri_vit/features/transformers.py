@@ -42,9 +42,9 @@ PRIMUS_ANCHOR = "down_projection.proj.weight"
 PRIMUS_SOURCE = "Wald et al. 2025, arXiv:2503.01835"
 PRIMUS_LEFT_OUT = ("up_projection", "mask_token", "decoder", "eva.rope.")  # rotary angles are computed
 PRIMUS_HEADS = {396: 6, 792: 12, 864: 12, 1056: 16}  # by width: S, B, M, L of the published code
-BASE = 10_000.0  # of the rotary frequencies, in grid positions; timm's RotaryEmbeddingCat, which the published code calls
+ROTARY_BASE = 10_000.0  # of the rotary frequencies, in grid positions; timm's RotaryEmbeddingCat, which the published code calls
 AXES, PAIR = 3, 2
-SCALES = re.compile(r"\.gamma_([12])$")  # LayerScale's weights lie in the block itself
+LAYER_SCALE_KEY = re.compile(r"\.gamma_([12])$")  # LayerScale's weights lie in the block itself
 
 
 class Block(nn.Module):
@@ -104,7 +104,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"], angle: Float[Tensor, "n a"]) -> Float[Tensor, "b n d"]:
         q, k, v = rearrange(self.qkv(x), "b n (three h e) -> three b h n e", three=3, h=self.heads)
-        q, k = (fitting.turned(part, angle, fitting.HALVES) for part in (q, k))
+        q, k = (fitting.turned(part, angle, fitting.ROTARY_HALVES) for part in (q, k))
         return self.proj(rearrange(F.scaled_dot_product_attention(q, k, v), "b h n e -> b n (h e)"))
 
 
@@ -163,7 +163,7 @@ class DinoViT(nn.Module):
 
 
 def read_dino(tensors: Mapping[str, Tensor], path: Path, heads: int | None, edge: int | None) -> Foreign:
-    """The network that a file's tensors make up; `heads` where it is not known and no period tells it.
+    """The network that a file's tensors make up; `heads` where it is not known and no period gives it.
 
     Rotary positions serve any edge, learned ones that of their table.
 
@@ -236,7 +236,7 @@ class EvaAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "b n d"], angle: Float[Tensor, "n a"]) -> Float[Tensor, "b n d"]:
         q, k, v = (rearrange(part(x), "b n (h e) -> b h n e", h=self.heads) for part in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = (fitting.turned(part, angle, fitting.NEIGHBOURS) for part in (q, k))
+        q, k = (fitting.turned(part, angle, fitting.ROTARY_NEIGHBOURS) for part in (q, k))
         return self.proj(self.norm(rearrange(F.scaled_dot_product_attention(q, k, v), "b h n e -> b n (h e)")))
 
 
@@ -282,7 +282,7 @@ class Primus(nn.Module):
         registers = repeat(self.register_tokens, "1 r d -> b r d", b=len(volume))
         x = torch.cat([registers, rearrange(embedded, "b d x y z -> b (x y z) d")], dim=1)
         bands = self.head_width // (AXES * PAIR)
-        rates = BASE ** (-torch.arange(bands, device=x.device) / bands)
+        rates = ROTARY_BASE ** (-torch.arange(bands, device=x.device) / bands)
         coordinates = fitting.indices(embedded.shape[-1]).to(x.device)
         return self.eva(x, fitting.angles(coordinates, rates, registers.shape[1]))
 
@@ -296,7 +296,9 @@ def read_primus(tensors: Mapping[str, Tensor], path: Path, heads: int | None, ed
     Raises UsageError where a key or shape is not that of one Primus (the first version: one convolution embeds patches).
     """
     before = fitting.prefix(tensors, PRIMUS_ANCHOR, path)
-    weights = {SCALES.sub(r".ls\1.gamma", key): value for key, value in fitting.within(tensors, before, PRIMUS_LEFT_OUT).items()}
+    weights = {
+        LAYER_SCALE_KEY.sub(r".ls\1.gamma", key): value for key, value in fitting.within(tensors, before, PRIMUS_LEFT_OUT).items()
+    }
     dim, channels, patch = fitting.kernel(weights, PRIMUS_ANCHOR, path)
     weights.setdefault("register_tokens", torch.empty(1, 0, dim))
     registers = weights["register_tokens"].shape[1]

@@ -48,9 +48,9 @@ from mri_vit.style import GREY, INK, VERMILLION
 SETTINGS_SHOWN = 6  # settings on the terminal; the page has all
 RECORD = "comparison.json"
 MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys of the record
-NAMED = 40  # ids of patients of only one run that the page lists; the record has all
-LETTERS = 18  # of a label beside the axis
-REACHES = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # ends of an axis, to both sides of 0
+LISTED_PATIENTS = 40  # ids of patients of only one run that the page lists; the record has all
+LABEL_LETTERS = 18  # of a label beside the axis
+AXIS_ENDS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # ends of an axis, to both sides of 0
 FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
 OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths; the section on patients covers their content
 FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # paths compared by file name only
@@ -267,7 +267,7 @@ def drawn(runs: Runs, found: Comparison) -> dict[str, str]:
     if groups := [(title(name), rows) for name, endpoint in found.endpoints.items() if (rows := _forest_rows(endpoint))]:
         ends = [end for _, rows in groups for row in rows for end in (row.value, row.low, row.high)]
         furthest = max((abs(end) for end in ends if not math.isnan(end)), default=0.0)
-        reach = next((reach for reach in REACHES if reach >= furthest), furthest)
+        reach = next((reach for reach in AXIS_ENDS if reach >= furthest), furthest)
         ticks = [(at, with_sign(at).rstrip("0").rstrip(".") if at else "0") for at in (-reach, 0.0, reach)]
         scale = ForestScale(-reach, reach, 0.0, ticks, (-reach / 2, reach / 2))
         figures["forest"] = panels.forest(groups, "← B better      A better →", scale)
@@ -288,7 +288,7 @@ def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
     }
     rows = []
     for model, stroke in panels.drawn(shown):
-        row, label = shown[model], panels.shortened(model, LETTERS)
+        row, label = shown[model], panels.shortened(model, LABEL_LETTERS)
         value, low, high = row.difference, row.low, row.high
         text = change(value, low, high)
         if row.kind in ("same", "undefined"):  # not tested
@@ -302,7 +302,7 @@ def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     """Each patient's rank within the fold by B against that by A; on the dashed line both ranks are equal."""
     a, b, marked = comparison.ranks(rows.a), comparison.ranks(rows.b), comparison.marked(endpoint, rows.a)
     yes, no = FLAGS[endpoint.kind]
-    with panels.panel(height=panels.SQUARE) as (figure, axes):
+    with panels.panel(height=panels.SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="equal rank")
         # Pixels, since ten thousand marks would be megabytes as vectors.
         axes.plot(a[~marked], b[~marked], "o", ms=5, mec=GREY, mfc="white", mew=1.1, label=no, rasterized=True)
@@ -333,6 +333,6 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         few=comparison.few,
         symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,
-        named=NAMED,
+        named=LISTED_PATIENTS,
         record=RECORD,
     )

@@ -25,7 +25,7 @@ from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
 from mri_vit.report.reading import run_files
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.parts import OWN, Design, Estimate, Number, Part
-from mri_vit.report.verdicts import FEWEST
+from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
@@ -237,7 +237,7 @@ def _verdict(kind: Kind, of: Literal["binary", "survival"], too_few: bool, in_a:
         return "same predictions"
     if kind == "undefined":
         lacking = "positive or negative patients" if of == "binary" else "events"
-        return f"cannot be compared: {f'fewer than {FEWEST} {lacking} in common' if too_few else 'no variance'}"
+        return f"cannot be compared: {f'fewer than {MIN_RARER_GROUP} {lacking} in common' if too_few else 'no variance'}"
     if kind in ("a", "b"):
         ends = (difference, low, high) if kind == "a" else (-difference, -high, -low)
         interval = f" ({number(ends[1])} to {number(ends[2])})" if is_defined(ends[1]) else ""
@@ -260,7 +260,7 @@ def same_predictions(rows: Rows) -> bool:
 
 def few(kind: str, n: int, events: int) -> bool:
     """Whether there are too few patients of a class, or with an event, to judge, as in a report."""
-    return (min(events, n - events) if kind == "binary" else events) < FEWEST
+    return (min(events, n - events) if kind == "binary" else events) < MIN_RARER_GROUP
 
 
 def same_folds(runs: Runs) -> bool:
@@ -370,8 +370,8 @@ def rules(tests: int, inflation: float) -> tuple[str, ...]:
         "A difference is A minus B. Its test pairs patients, each by their influence on both results: DeLong's for AUCs, the "
         f"jackknife for C, both within folds. Standard errors are those of fixed scores, {allowed}.",
         f"One run is better where the p adjusted by Holm's method over the {counted(tests, 'test')} of this page is at most "
-        f"{ALPHA:g}. Intervals are of 95 % and not adjusted. Equal predictions are not tested, nor are fewer than {FEWEST} "
-        "patients of a class or events.",
+        f"{ALPHA:g}. Intervals are of 95 % and not adjusted. Equal predictions are not tested, nor are fewer than "
+        f"{MIN_RARER_GROUP} patients of a class or events.",
         "“No clear difference” does not mean equal: the interval shows which differences remain possible.",
         "Each run is one training of its settings. Another seed would change both results, so a difference between two runs "
         "is not yet one between two settings; where several settings differ, it does not show which of them matters.",

@@ -217,9 +217,9 @@ def control(name: str, run: TrainedRun, study: Study, patients: Sequence[Patient
     """
     inner, outer = covariates(name, run, study, patients)
     predicted = []
-    for _, train, tune, _ in run.fold_patients():
+    for _, train, val, _ in run.fold_patients():
         regression = regressions.control(name, inner, run.study)
-        regression.fit(train, tune)
+        regression.fit(train, val)
         predicted.append(regression.of(outer).predict([without_labels(patient) for patient in patients]))
     return averaged(predicted)
 
@@ -301,12 +301,12 @@ def fused(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> tuple[T
 def _each_fold(run: TrainedRun, study: Study, patients: Sequence[Patient]) -> Iterator[Tables]:
     require_prepared(run.patients, run.study.prepared)
     inner, outer = covariates(CLINICAL, run, study, patients)
-    for place, train, tune, _ in run.fold_patients():
+    for place, train, val, _ in run.fold_patients():
         home = files.fold_folder(comparator_folder(run.folder, FUSED), *place)
         fold = files.fold_folder(run.folder, *place)
         with TemporaryDirectory(prefix="mri-vit-") as temporary:  # a run that is evaluated is not written to
             fusion = LateFusion(Neural.fitted(networks(run.study)[VIT], fold), inner, Path(temporary))
-            fusion.fit(train, tune)
+            fusion.fit(train, val)
             if read_json(Path(temporary) / files.FUSION) != read_json(home / files.FUSION):
                 raise IntegrityError(f"{home / files.FUSION}: fitted again, {FUSED} gets other weights; train the run again")
             network = Neural.fitted(networks(study)[VIT], fold)

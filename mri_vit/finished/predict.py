@@ -49,8 +49,8 @@ OWN_LICENCE = "trained in this study from random weights; the owner of the run s
 SYNTHETIC = f"the run was trained on synthetic patients ({{learned}}), but this patient is real: {run_cohort.NO_FINDING}"
 PRETRAINED = "pretrained without labels ({method}) on the study's own patients, then trained in this study"
 NAMES = "P001_t1ce.nii.gz or t1ce.nii.gz"
-SHOWN = 8  # files that a message names
-HASH = 8  # hexadecimal digits: among 1,000 names that differ only in punctuation, two agree once in 8,600 times
+SHOWN_FILES = 8  # files that a message names
+HASH_DIGITS = 8  # hexadecimal digits: among 1,000 names that differ only in punctuation, two agree once in 8,600 times
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Allowed:
     """What is predicted, and marked, only on request."""
 
     untrusted: bool = False  # endpoints that the run predicts no better than chance
-    known: bool = False  # patients on whom the run was trained
+    known: bool = False  # patients that the run was trained on
     synthetic: bool = False  # real patients by a run of synthetic ones
 
 
@@ -304,7 +304,7 @@ def safe_id(name: str) -> tuple[str, bool]:
     """
     if (safe := _hyphenated(name)) == name:
         return name, False
-    return f"{safe[: 64 - HASH - 1]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:HASH]}", True
+    return f"{safe[: 64 - HASH_DIGITS - 1]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:HASH_DIGITS]}", True
 
 
 def _hyphenated(name: str) -> str:
@@ -383,5 +383,5 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _first_few(names: Sequence[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - SHOWN_FILES
+    return ", ".join(names[:SHOWN_FILES]) + (f" and {more} more" if more > 0 else "")

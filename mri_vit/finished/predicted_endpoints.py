@@ -41,8 +41,8 @@ from mri_vit.settings.schema import Endpoint
 
 Side = Literal["positive", "negative"]
 UNLEARNED = "no network learned it: no fold had enough labels"
-EVEN = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
-LEAST_PATIENTS_FOR_A_LINE = (
+EVEN_PROBABILITY = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
+MIN_PATIENTS_FOR_A_LINE = (
     10  # of the rarer class: two coefficients at five events each (Vittinghoff & McCulloch 2007, doi:10.1093/aje/kwk052)
 )
 CALIBRATION_SENTENCE = (
@@ -118,7 +118,7 @@ def _called(calibrated: Calibrated | None, score: float, threshold: float) -> tu
     The run's threshold was chosen for uncalibrated scores, so a call by it could contradict the probability beside it.
     """
     if calibrated:
-        side = _side(calibrated.value, EVEN)
+        side = _side(calibrated.value, EVEN_PROBABILITY)
         compared = "at least" if side == "positive" else "less than"
         own = "" if math.isnan(calibrated.threshold) else f"; the run's own threshold is {per_cent(calibrated.threshold)}"
         return side, f"Called {side}: {per_cent(calibrated.value)} is {compared} 50 %{own}."
@@ -132,7 +132,7 @@ def network_side(fold: FoldOutputs, endpoint: str, value: BinaryValue) -> Side |
     """The call of a fold's first network alone, on the scale of the patient's call."""
     score, calibrated = fold.scores[0][endpoint], value.probability
     if calibrated:
-        return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array([score]))[0]), EVEN)
+        return _side(float(on_line(calibrated.slope, calibrated.intercept, np.array([score]))[0]), EVEN_PROBABILITY)
     return None if math.isnan(value.threshold) else _side(score, value.threshold)
 
 
@@ -142,7 +142,7 @@ def _side(value: float, limit: float) -> Side:
 
 def per_cent(share: float) -> str:
     """A probability in per cent; one just below one half is not rounded to 50 %."""
-    return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN else f"{100 * share:.0f} %"
+    return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN_PROBABILITY else f"{100 * share:.0f} %"
 
 
 def _survival(name: str, outputs: Sequence[FoldOutputs], run: RunResults) -> SurvivalValue:
@@ -227,10 +227,10 @@ def calibrated_probability(
     patient, names = pd.factorize(known.patient)
     n = len(names)
     positive = int(known.groupby("patient").truth.first().sum())
-    if min(positive, n - positive) < LEAST_PATIENTS_FOR_A_LINE:
+    if min(positive, n - positive) < MIN_PATIENTS_FOR_A_LINE:
         return (
             None,
-            f"{positive} of {n} patients with a known label are positive; {LEAST_PATIENTS_FOR_A_LINE} of either kind are needed",
+            f"{positive} of {n} patients with a known label are positive; {MIN_PATIENTS_FOR_A_LINE} of either kind are needed",
         )
     if score.min() < 0 or score.max() > 1:
         return None, "the scores are not probabilities"

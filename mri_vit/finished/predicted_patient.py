@@ -359,7 +359,9 @@ def _strip(run: RunResults, name: str, one: Binary | Survival) -> page_pictures.
     if isinstance(one, Binary) and one.value.probability:
         line = one.value.probability
         rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
-        return page_pictures.score_strip(rows, one.kind, line.value, predicted_endpoints.EVEN, "calibrated probability")
+        return page_pictures.score_strip(
+            rows, one.kind, line.value, predicted_endpoints.EVEN_PROBABILITY, "calibrated probability"
+        )
     return page_pictures.score_strip(rows, one.kind, one.value.score, one.value.threshold)
 
 

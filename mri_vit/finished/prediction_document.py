@@ -162,7 +162,7 @@ class Calibrated(Estimate):
     threshold: Number = Field(description="mean of the folds' thresholds on this scale; null where there is none")
     slope: Number = Field(description="of the logistic line through the out-of-fold scores' log odds")
     intercept: Number = Field(description="of the same")
-    n: int = Field(description="patients with a label on whom it was fitted")
+    n: int = Field(description="patients with a label that it was fitted on")
     positive: int = Field(description="positive patients among them")
     sentence: str = Field(description="explanation in words")
 

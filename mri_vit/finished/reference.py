@@ -38,12 +38,12 @@ SCHEMA = "mri-vit reference 2"  # a higher number makes it again
 DEVIATION_EPS = 1e-6  # of a feature's standard deviation: a constant feature carries no information
 Side = Literal["both", "high"]  # on which a value is far out
 ALPHA = 0.05  # of patients like the run's that may be flagged, over all measures together
-LEAST_PATIENTS = math.ceil(1 / ALPHA) - 1  # with fewer, even the furthest patient has a rank above ALPHA
-KEPT = 0.9  # quantile that scales distances: further out it is unsteady
-KNOWN = 0.5  # of the run's patients who must have a measure for it to be compared
+MIN_PATIENTS = math.ceil(1 / ALPHA) - 1  # with fewer, even the furthest patient has a rank above ALPHA
+SCALE_QUANTILE = 0.9  # quantile that scales distances: further out it is unsteady
+MIN_KNOWN_SHARE = 0.5  # of the run's patients who must have a measure for it to be compared
 SPREAD_EPS = 1e-3  # least ratio, or histogram distance, whose logarithm is taken
-NAMED = 2  # measures that the sentence names, the furthest first; all are in the list
-RANGE = (2.5, 97.5)  # percentiles of the run's patients that are shown
+NAMED_MEASURES = 2  # measures that the sentence names, the furthest first; all are in the list
+SHOWN_PERCENTILES = (2.5, 97.5)  # percentiles of the run's patients that are shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,8 +269,8 @@ def distribution_of(
     features : float [d] by repeat and fold, the patient's features by each fold's network.
     known : the run's reference, or why there is none.
     """
-    if isinstance(known, str) or len(known.patients) < LEAST_PATIENTS:
-        reason = known if isinstance(known, str) else f"the run has {len(known.patients)} patients; {LEAST_PATIENTS} are needed"
+    if isinstance(known, str) or len(known.patients) < MIN_PATIENTS:
+        reason = known if isinstance(known, str) else f"the run has {len(known.patients)} patients; {MIN_PATIENTS} are needed"
         return Distribution(
             placement="not known",
             reason=reason,
@@ -290,9 +290,10 @@ def distribution_of(
     shown = tuple(_figure(names[f], values[:, f], float(beyond[-1, f]), limit) for f in order if np.isfinite(beyond[-1, f]))
     out = [measure for measure in shown if measure.is_outside]
     compared = f"{len(shown)} measures, {len(known.patients)} patients"
-    more = f"; and {len(out) - NAMED} more" if len(out) > NAMED else ""
+    more = f"; and {len(out) - NAMED_MEASURES} more" if len(out) > NAMED_MEASURES else ""
     sentence = (
-        f"This patient differs from the run's patients ({compared}): {'; '.join(row.sentence for row in out[:NAMED])}{more}."
+        f"This patient differs from the run's patients ({compared}): "
+        f"{'; '.join(row.sentence for row in out[:NAMED_MEASURES])}{more}."
         if out
         else f"This patient is similar to the run's patients ({compared})."
     )
@@ -319,7 +320,7 @@ def distribution_table(
         columns[Name(HISTOGRAM, scan)] = _histogram_distance([patient.quantiles.get(scan) for patient in patients])
     read = [known.clouds[position].log_distance(own[None])[0] for position, own in features.items() if position in known.clouds]
     columns[Name(FEATURES, "")] = np.exp([*known.distance, np.median(read) if read else math.nan])
-    kept = {name: column for name, column in columns.items() if np.isfinite(column[:-1]).mean() >= KNOWN}
+    kept = {name: column for name, column in columns.items() if np.isfinite(column[:-1]).mean() >= MIN_KNOWN_SHARE}
     return list(kept), np.stack(list(kept.values()), axis=1)
 
 
@@ -336,7 +337,7 @@ def distances(names: Sequence[Name], values: Float[np.ndarray, "m f"]) -> Float[
     ratios = [index for index, name in enumerate(names) if figure_kind(name).is_ratio]
     scaled[:, ratios] = np.log(np.maximum(values[:, ratios], SPREAD_EPS))
     away = scaled - np.nanmedian(scaled, axis=0)
-    reach = np.nanquantile(np.abs(away), KEPT, axis=0)
+    reach = np.nanquantile(np.abs(away), SCALE_QUANTILE, axis=0)
     high = np.array([figure_kind(name).side == "high" for name in names])
     far = np.where(high, away, np.abs(away))
     return np.where(reach > 0, far / np.where(reach > 0, reach, 1), math.nan)
@@ -350,7 +351,7 @@ def limit_of(furthest: Float[np.ndarray, " n"]) -> float:
 
 def _figure(name: Name, values: Float[np.ndarray, " m"], beyond: float, limit: float) -> prediction_document.Figure:
     value, others = float(values[-1]), values[:-1]
-    low, high = (float(end) for end in np.nanpercentile(others, RANGE))
+    low, high = (float(end) for end in np.nanpercentile(others, SHOWN_PERCENTILES))
     unit = figure_kind(name).unit
     measured = f"{_short(value)} {unit}".strip()
     sentence = f"{figure_words(name)} is {measured}; in 95 % of the run's patients it is {_short(low)} to {_short(high)}"

@@ -73,7 +73,7 @@ class TrainedRun:
         return {place: home for place, home in homes.items() if (home / files.WEIGHTS).is_file()}
 
     def fold_patients(self) -> Iterator[tuple[Place, list[Patient], list[Patient], list[Patient]]]:
-        """Each fold's place with its training, tuning and test patients."""
+        """Each fold's place with its training, validation and test patients."""
         for repeat, split in enumerate(self.splits):
             for fold, ids in enumerate(split):
                 yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study.seed, repeat, fold))

@@ -332,7 +332,7 @@ def _visit_of(layout: Layout, table: Table, row: Row) -> tuple[str, str]:
         patient, session = layout.called(match["patient"], visit)
         if not cohort.is_session(session):
             raise row.fault(row.first(table.session) or "", f"visit {session!r}; expected letters, digits, '.', '_' or '-'")
-        if cohort.is_patient_id(patient) or columns.NOTATION.fullmatch(patient):  # 1E+05, which may be a scan's 100000
+        if cohort.is_patient_id(patient) or columns.WHOLE_NUMBER.fullmatch(patient):  # 1E+05, which may be a scan's 100000
             return patient, session
     expected = "letters, digits, '.', '_' or '-'" if table.ids is ANY_ID else f"one as in {layout.example}"
     raise row.fault(column, f"patient id {raw!r}; expected {expected}{cohort.shortened(raw)}")

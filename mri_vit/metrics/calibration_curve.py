@@ -15,7 +15,7 @@ from mri_vit.metrics.checked import Flags, Numbers, Scores, Truth, numbers, pred
 from mri_vit.metrics.intervals import wilson_interval
 
 SPAN = 0.75  # share of the patients in each local fit; the default of R's loess, as are the quadratic and the tricube
-SINGULAR = 1e-9  # of a determinant whose elements are of order 1: below it too few distinct values hold a curve
+SINGULAR_TOL = 1e-9  # of a determinant whose elements are of order 1: below it too few distinct values hold a curve
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ class Loess:
         # The fits' values at u = 0, by Cramer's rule.
         of_first, of_second, of_third = s2 * s4 - s3**2, s2 * s3 - s1 * s4, s1 * s3 - s2**2
         quadratic, line = s0 * of_first + s1 * of_second + s2 * of_third, s0 * s2 - s1**2
-        curved, straight = quadratic > SINGULAR * s0 * s2 * s4, line > SINGULAR * s0 * s2
+        curved, straight = quadratic > SINGULAR_TOL * s0 * s2 * s4, line > SINGULAR_TOL * s0 * s2
         parabola = (of_first * t0 + of_second * t1 + of_third * t2) / np.where(curved, quadratic, 1.0)
         chord = (s2 * t0 - s1 * t1) / np.where(straight, line, 1.0)
         return np.where(curved, parabola, np.where(straight, chord, t0 / np.where(s0 > 0, s0, 1.0)))

@@ -32,7 +32,7 @@ Stratum = Int[np.ndarray, " n"]
 
 
 class NotEstimableError(ValueError):
-    """These patients cannot tell what the risk adds; the message says why."""
+    """The added value of the risk cannot be estimated from these patients; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ def out_of_fold(
 
 
 def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str]:
-    """Columns that a stratified regression cannot tell from others, each with what is wrong with it.
+    """Columns that a stratified regression cannot distinguish from others, each with what is wrong with it.
 
     A column is constant within every stratum, or a linear combination of those before it there, in any repeat's `strata`.
     """
@@ -198,8 +198,8 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
     over time.
     Assumption: the log hazard is linear in the risk; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
-    Returns: HazardRatio; all NaN where no finite ratio exists: nobody died, risks are equal, or at every death the patient had
-    the highest (or the lowest) risk of those at risk.
+    Returns: HazardRatio; all NaN where no finite ratio exists: no patient died, risks are equal, or at every death the patient
+    had the highest (or the lowest) risk of those at risk.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0, 600.0])
     >>> event = np.array([1, 1, 0, 1, 0, 1])

@@ -43,7 +43,7 @@ class OperatingPoint:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A threshold that remembers on whom it was chosen, and refuses to be judged on any of them."""
+    """A threshold with the patients that it was chosen on; it refuses to be judged on any of them."""
 
     value: float
     patients: frozenset[str]
@@ -51,7 +51,7 @@ class Threshold:
     def apply(self, patients: Iterable[str], score: Numbers) -> Bool[np.ndarray, " n"]:
         """True for patients whose score reaches the threshold.
 
-        Raises IntegrityError that names the first patient on whom the threshold was chosen; ValueError when a score is NaN or
+        Raises IntegrityError that names the first patient that the threshold was chosen on; ValueError when a score is NaN or
         there is not one score for each patient.
         """
         names, score = _named(patients, score)
@@ -59,7 +59,7 @@ class Threshold:
         return score >= self.value
 
     def refuse(self, patients: Iterable[str]) -> None:
-        """Raise IntegrityError that names the first of these patients on whom the threshold was chosen."""
+        """Raise IntegrityError that names the first of these patients that the threshold was chosen on."""
         names = list(patients)
         seen = [name for name in names if name in self.patients]
         if seen:
@@ -70,7 +70,7 @@ class Threshold:
 
 
 def choose_threshold(patients: Iterable[str], truth: Flags, score: Numbers) -> Threshold:
-    """The `youden_threshold` of these patients (tuning data), bound to them.
+    """The `youden_threshold` of these patients (validation data), bound to them.
 
     Raises ValueError when only one class is present, a label is neither 0 nor 1, a score is NaN or infinite, or there is not one
     label and one score for each patient.
@@ -127,7 +127,7 @@ def operating_point(truth: Flags, positive: Flags) -> OperatingPoint:
     the called; NPV = negatives among those not called; each with a 95 % Wilson interval.
     Assumption: the threshold was not chosen on these patients (see `Threshold`). PPV and NPV belong to this prevalence.
     Source: Altman & Bland 1994, doi:10.1136/bmj.308.6943.1552 and doi:10.1136/bmj.309.6947.102; Wilson 1927.
-    Returns: OperatingPoint; a rate of nobody is NaN, and so are its bounds.
+    Returns: OperatingPoint; a rate of no patients is NaN, and so are its bounds.
 
     >>> truth, score = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
     >>> operating_point(truth, score >= 0.35).sensitivity.value
@@ -149,7 +149,7 @@ def net_benefit(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray,
     """Net benefit of treating patients whose probability reaches the threshold: the model's decision curve.
 
     Definition: true positives less false positives, per patient, a false positive weighing what the threshold says it does.
-    Formula: TP / n - FP / n x t / (1 - t). Treating nobody gives 0; treating all,
+    Formula: TP / n - FP / n x t / (1 - t). Treating none gives 0; treating all,
     with probabilities of 1, gives q - (1 - q) x t / (1 - t), q the prevalence.
     Assumption: probabilities are calibrated; a patient who would be treated from a risk of t on weighs harm against benefit
     as t : (1 - t).
@@ -192,12 +192,12 @@ def survival_net_benefit(
     Definition: as `decision.net_benefit`, with true and false positives estimated by Kaplan and Meier, since of those censored
     before the day it is not known whether they died by it.
     Formula: ((1 - S) - S t / (1 - t)) × share, S the Kaplan-Meier survival at the day of those who reach the threshold t, and
-    share how many of all these are. Treating nobody gives 0; probabilities of 1 treat all.
+    share how many of all these are. Treating none gives 0; probabilities of 1 treat all.
     Assumption: within those who reach the threshold, censoring is unrelated to survival.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53.
     `death`: [n], predicted probability to die by `at_day`.
     Returns: float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where
-    nobody does.
+    none does.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
@@ -222,11 +222,11 @@ def survival_net_benefit_band(
     """Pointwise confidence band of `survival_net_benefit`.
 
     Definition: normal, with the variance of each patient's influence on the net benefit: by being among those who reach the
-    threshold, and by what their follow-up adds to the Kaplan-Meier curve of these. Where everybody is treated and harm weighs
+    threshold, and by what their follow-up adds to the Kaplan-Meier curve of these. Where all are treated and harm weighs
     nothing, it is Greenwood's.
     Assumption: patients are independent, and predictions are taken as given (training is not repeated).
     Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
-    Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where nobody reaches the threshold.
+    Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where no patient reaches the threshold.
     """
     benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
     time_days, event = followed(time_days, event)
@@ -256,7 +256,7 @@ def _life_tables(
 
 
 def _alive_at(time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float) -> Float[np.ndarray, " t"]:
-    """Kaplan-Meier survival at a day of each of t groups; NaN where it is not known, 1 of nobody."""
+    """Kaplan-Meier survival at a day of each of t groups; NaN where it is not known, 1 of an empty group."""
     _, at_risk, died = _life_tables(time_days, event, member, at_day)
     alive = np.prod(1 - died / np.where(at_risk > 0, at_risk, 1.0), axis=1)
     followed_up = (member & (time_days >= at_day)).any(axis=1)

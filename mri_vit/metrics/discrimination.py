@@ -1,6 +1,6 @@
 """How well scores separate positives from negatives: truth and score of n patients in; AUC, variance, intervals and test out.
 
-n is the number of patients, m of whom are positive and k negative (m + k = n); b is the number of sets of weights. Of the
+n is the number of patients, m of them positive and k negative (m + k = n); b is the number of sets of weights. Of the
 intervals, the report gives Wilson's (`auc_interval`); DeLong's and the bootstrap's are those of pROC.
 """
 
@@ -344,7 +344,7 @@ def wilson_of_c(value: float, variance: float, null_variance: float, refits: boo
     """95 % interval of Harrell's C, likewise.
 
     Formula: n_eff, which Wilson's formula takes, is the lesser of C (1 - C) / variance and 1 / (4 null_variance), the number of
-    patients of whom a share of one half has the variance that C has without a signal; `refits` as for `wilson_of_auc`.
+    patients for which a share of one half has the variance that C has without a signal; `refits` as for `wilson_of_auc`.
     Assumption: patients are independent.
     `variance`: of C for given scores (`within_fold.within_fold_c`, its variance); it is 0 where no pair is out of order.
     `null_variance`: of C of permuted risks (`within_fold.within_fold_c`, its error squared).

@@ -123,7 +123,7 @@ def _drawn(state: str, size: int, resamples: int) -> tuple[UInt[np.ndarray, "b s
 
 
 class Rate(NamedTuple):
-    """A share with its confidence interval; all three NaN when it is a share of nobody."""
+    """A share with its confidence interval; all three NaN when it is a share of no patients."""
 
     value: float
     low: float

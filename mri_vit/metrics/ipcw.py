@@ -45,7 +45,7 @@ def drawn_auc(
 ) -> Float[np.ndarray, "b t"]:
     """AUC(t) of each of b sets of weights, the censoring curve estimated anew for each."""
     uncensored = drawn_censoring_survival(time_days, event, drawn, time_days)
-    # Of the patients' own, G is 0 only where the last is censored; nobody lives longer, so AUC is undefined with any weight.
+    # Of the patients' own, G is 0 only where the last is censored; none lives longer, so AUC is undefined with any weight.
     weight = drawn / np.where(uncensored > 0, uncensored, 1.0)
     values = np.full((len(drawn), len(at_days)), math.nan)
     for column, day in enumerate(at_days):
@@ -84,7 +84,7 @@ def brier_at(
     Assumption: censoring is unrelated to survival and to the prediction. Compare with `brier_of_kaplan_meier`.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
     `survival`: float [n, t], each patient's predicted probability to live longer than each day.
-    Returns: float [t]; NaN at a day beyond which nobody was followed.
+    Returns: float [t]; NaN at a day beyond which no patient was followed.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
@@ -139,11 +139,11 @@ def integral(values: Float[np.ndarray, "b t"], at_days: Float[np.ndarray, " t"])
 
 
 def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
-    """Brier(t) of the prediction that knows nothing: everybody gets the Kaplan-Meier survival of these patients.
+    """Brier(t) of the prediction that knows nothing: every patient gets the Kaplan-Meier survival of these patients.
 
     Assumption: as for Brier(t). The curve is that of the patients it is judged on, so the reference is a little too good.
     Source: Graf et al. 1999, doi:10.1002/(SICI)1097-0258(19990915/30)18:17/18<2529::AID-SIM274>3.0.CO;2-5.
-    Returns: float [t]; NaN at a day beyond which nobody was followed.
+    Returns: float [t]; NaN at a day beyond which no patient was followed.
     """
     time_days, event = followed(time_days, event)
     at_days = numbers(at_days, "days")
@@ -206,7 +206,7 @@ def integrated_brier_interval(
     """Confidence interval of the integrated Brier score by a patient-level percentile bootstrap.
 
     Definition: patients are drawn with replacement, and the censoring curve is estimated anew on each draw.
-    Assumption: patients are independent; the model is taken as given. Draws in which nobody is followed beyond the last day
+    Assumption: patients are independent; the model is taken as given. Draws in which no patient is followed beyond the last day
     are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
     Returns: (low, high); both NaN where the score itself is undefined.

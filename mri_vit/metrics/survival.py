@@ -76,13 +76,13 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     Definition: compares the deaths seen in each group with those expected if all groups shared one hazard.
     Formula: chi² = d' V⁻ d, d the observed less the expected deaths of all groups but one and V their hypergeometric
     covariance over the deaths' days; with two groups (sum of observed - expected)² / sum of the variances. Its degrees of
-    freedom are the groups less one; a group of which nobody was followed up to the first death says nothing and is not
+    freedom are the groups less one; a group in which no patient was followed up to the first death says nothing and is not
     counted, as by R's survdiff.
     Assumption: groups were formed without looking at survival; most powerful when the hazards are proportional.
     Source: Mantel 1966; Peto & Peto 1972, doi:10.2307/2344317.
     `group`: [n], the group of each patient, of any type that sorts.
-    Returns: (chi², p); p is two-sided with two groups. Both NaN when nobody died, or the first death left fewer than two groups
-    at risk.
+    Returns: (chi², p); p is two-sided with two groups. Both NaN when no patient died, or the first death left fewer than two
+    groups at risk.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
@@ -110,7 +110,7 @@ def calibration_at(time_days: Numbers, event: Flags, survival: Numbers, at_day: 
     Assumption: within a group, censoring is unrelated to survival.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
     Returns: SurvivalCalibration, groups in rising order of predicted survival. Observed survival and its bounds are NaN in a
-    group whose last patient was censored before that day; the bounds alone where nobody in the group has died by then.
+    group whose last patient was censored before that day; the bounds alone where no patient of the group has died by then.
     """
     time_days, event = followed(time_days, event)
     survival = numbers(survival, "predictions of survival")
@@ -180,7 +180,7 @@ def drawn_censoring_survival(
 def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     """The median follow-up in days with its 95 % interval, by the reverse Kaplan-Meier estimator, by lifelines.
 
-    Definition: the follow-up that patients would have had if nobody had died: a death ends it as censoring ends survival.
+    Definition: the follow-up that patients would have had if no patient had died: a death ends it as censoring ends survival.
     Formula: the median of the Kaplan-Meier curve in which censorings are the events and deaths are censored; on a day with both,
     the deaths come first, as in `censoring_survival`. The interval holds the days at which the curve's 95 % band
     (Greenwood, log-log scale) includes one half.
@@ -226,7 +226,7 @@ def restricted_mean_difference(time_days: Numbers, event: Flags, high: Flags, ta
     Assumption: censoring is unrelated to survival. Nothing is assumed of the hazards.
     Source: Royston & Parmar 2013, doi:10.1186/1471-2288-13-152; the variance as in R's survRM2: Klein & Moeschberger 2003,
     section 4.5. (lifelines' `restricted_mean_survival_time` gives the variance of patients' times, not of their mean.)
-    Returns: RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where nobody died by τ.
+    Returns: RestrictedMean; all NaN where a group is empty; the ends of the interval NaN where no patient died by τ.
     """
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")
@@ -251,7 +251,7 @@ def _restricted_mean(time_days: Days, event: Events, tau: float) -> tuple[float,
     at_risk = (time_days[:, None] >= days[:-1]).sum(axis=0)
     died = ((time_days[:, None] == days[:-1]) & event[:, None]).sum(axis=0)
     left = at_risk - died
-    # Where nobody is left, nothing lies beyond.
+    # Where no patient is left, nothing lies beyond.
     variance = (beyond**2 * died / (at_risk * np.where(left > 0, left, 1))).sum()
-    mean = days[0] + (alive * np.diff(days)).sum()  # until the first death everybody is alive
+    mean = days[0] + (alive * np.diff(days)).sum()  # until the first death all are alive
     return float(mean), float(variance)

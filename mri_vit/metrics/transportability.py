@@ -71,7 +71,7 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
 
 
 def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float) -> Cohort:
-    """O:E ratio and excess of one cohort's probabilities to die by a day, of whom `alive` are the probabilities to live.
+    """O:E ratio and excess of one cohort's probabilities to die by a day, with `alive` the probabilities to live.
 
     Formula: as for markers, the observed share being 1 - S(day), S the Kaplan-Meier curve.
     Assumption: censoring is unrelated to survival.
@@ -81,7 +81,7 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
     alive = numbers(alive, "probabilities of survival")
     refuse_unequal(times=len(time_days), probabilities=len(alive))
     last = time_days.max(initial=0)
-    beyond = at_day > last and not event[time_days == last].all()  # nobody was followed up to that day
+    beyond = at_day > last and not event[time_days == last].all()  # no patient was followed up to that day
 
     def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         died = 1 - drawn_survival(time_days, event, drawn, at_day)

@@ -152,10 +152,10 @@ def within_fold_comparison(ours: Sequence[WithinFold], theirs: Sequence[WithinFo
 def inflation(folds: int, repeats: int = 1) -> float:
     """By how much the error of an out-of-fold AUC or C of nothing exceeds that of given scores, at most.
 
-    Definition: patient i teaches the model that scores j, and j the model that scores i. Without a signal this is one random
+    Definition: patient i trains the model that scores j, and j the model that scores i. Without a signal this is one random
     term counted twice: the folds' figures correlate by about 1 / (K - 1), so that the variance of their mean doubles.
     Formula: c = sqrt(2 (1 - 1/K + 1/(K R))), K folds and R repeats whose figures are averaged; sqrt(2) for one repeat, whatever
-    K is. Scores of a test set that taught nobody have c = 1, which is the least: of one fold, repeated, not even that is known.
+    K is. Scores of a test set that trained no model have c = 1, the least: of one fold, repeated, not even that is known.
     Assumption: scores near linear in the labels, for which it is an upper bound; simulated for regressions, forests and
     networks by `pipelines/reproduce.py null_studies`.
     """
@@ -194,9 +194,9 @@ def _undefined(n: int) -> WithinFold:
 def compared_rows(
     time_days: Days, event: Events, risk: Scores
 ) -> Iterator[tuple[slice, Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]]:
-    """Some rows of all pairs at a time, so that memory does not grow with n²: which rows; who outlived whom, 1 where the column's
-    patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk less the
-    column's.
+    """Some rows of all pairs at a time, so that memory does not grow with n²: which rows; which outlived which, 1 where the
+    column's patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk
+    less the column's.
     """
     step = max(1, MAX_PAIRS // len(risk))
     for start in range(0, len(risk), step):

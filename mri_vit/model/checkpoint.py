@@ -52,8 +52,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         *(safetensors.SafetensorError, zipfile.BadZipFile, zlib.error),
         *(OSError, EOFError, ValueError, RuntimeError, AttributeError, TypeError),
     ) as error:
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise IntegrityError(f"{path}: weights cannot be read: {said}") from None
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise IntegrityError(f"{path}: weights cannot be read: {reason}") from None
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -25,7 +25,8 @@ ENERGY_EPS = 1e-3  # added to an energy before its logarithm: a response of 3 % 
 POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
 POSITION_BASE = 100.0  # waves of 6 to some 400 grid positions; with the 10,000 of sentences most never turn within a grid of 14
 Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
-ROWS = 128  # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
+# query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
+ATTENTION_ROWS = 128
 
 
 def embedding(patch_size: int, dim: int, stem: int | None, conv_stem: int | None, channels: int, texture: int = 0) -> nn.Module:
@@ -145,8 +146,8 @@ class Attention(nn.Module):
         """The output of `forward`, and the attention fused over heads; rows in blocks, so that no [b h n n] is held."""
         q, k, v = self.project(x)
         out, fused = torch.empty_like(q), x.new_empty(x.shape[0], x.shape[1], x.shape[1])  # as precise as x under autocast
-        for start in range(0, x.shape[1], ROWS):
-            rows = slice(start, start + ROWS)
+        for start in range(0, x.shape[1], ATTENTION_ROWS):
+            rows = slice(start, start + ATTENTION_ROWS)
             weights = attention_weights(q[:, :, rows], k)  # [b h r n]
             fused[:, rows] = fuse(weights, dim=1)
             out[:, :, rows] = weights @ v

@@ -48,7 +48,7 @@ def inflate(weights: Weights2D, encoder: Encoder) -> None:
     `weights`: of `read_2d`; width, depth, MLP, patch edge and, where the file says it, heads must be the encoder's.
     `encoder`: with one linear map as its patch embedding; changed in place.
 
-    Raises UsageError when the checkpoint does not fit the encoder, saying in what.
+    Raises UsageError when the checkpoint does not fit the encoder, and names what differs.
     """
     if not isinstance(encoder.embed, nn.Linear):
         raise UsageError(f"{weights.path}: its patch kernels need one linear map; leave model.stem and model.conv_stem out")

@@ -1,6 +1,6 @@
 """Late fusion: the evidence of a fitted network and that of the clinical columns become one prediction.
 
-Their weights are fitted to a fold's tuning patients, to whom neither was fitted: on its own training patients an overfitted
+Their weights are fitted to a fold's validation patients, which neither was fitted to: on its own training patients an overfitted
 network looks perfect, and the clinical columns would get no weight beside it.
 
 Letters: b patients, m numbers that a head puts out, s networks (`train.seeds`).
@@ -41,8 +41,8 @@ WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 # cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
 # and 0.752.
 MIN_VALIDATION_PATIENTS = 10
-NEAREST = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
-LEAST_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
+PROBABILITY_EPS = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
+MIN_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class LateFusion:
 
     Per endpoint, with n the network's evidence and c that of the regression on the clinical columns, both in log odds or log
     hazards: log odds of 1 = a + w·n + v·c (logistic), log hazard ratio = w·n + v·c (Cox), each w and v with the normal prior of
-    `Regressions`. Where the tuning patients do not determine the weights, both count the same: the mean of n and c, each in its
-    standard deviations over the tuning patients, put back on the mean of their scales; survival is then the mean of both
+    `Regressions`. Where the validation patients do not determine the weights, both count the same: the mean of n and c, each in
+    its standard deviations over the validation patients, put back on the mean of their scales; survival is then the mean of both
     models'.
 
     The network is fitted already and stays as it is; the clinical regression is fitted on the training patients, the weights on
-    the tuning patients. An endpoint that one of the two does not predict has no prediction.
+    the validation patients. An endpoint that one of the two does not predict has no prediction.
     """
 
     def __init__(self, network: Neural, covariates: pd.DataFrame, folder: Path) -> None:
@@ -81,17 +81,17 @@ class LateFusion:
         self._fitted: dict[str, Regressions] = {}
         self._equal: dict[str, StandardScaler] = {}
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         """Fit, and write `fusion.json`: by endpoint "", or why both count the same."""
-        self._clinical.fit(train, tune)
+        self._clinical.fit(train, val)
         why = {}
-        for name, evidence in self._evidence([without_labels(p) for p in tune]).by_model.items():
-            why[name] = lacking(self.endpoints[name], tune, evidence)
+        for name, evidence in self._evidence([without_labels(p) for p in val]).by_model.items():
+            why[name] = lacking(self.endpoints[name], val, evidence)
             if why[name]:
                 self._equal[name] = StandardScaler().fit(evidence)
             else:
                 self._fitted[name] = Regressions((self.endpoints[name],))
-                self._fitted[name].fit(evidence, tune)
+                self._fitted[name].fit(evidence, val)
         write_bytes(json.dumps(why, indent=1).encode(), self.folder / WEIGHTS)
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -128,7 +128,7 @@ class LateFusion:
             if not len(clinical):
                 continue
             if head.kind == "binary":
-                clinical = logit(clinical.clip(NEAREST, 1 - NEAREST))
+                clinical = logit(clinical.clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS))
             else:
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
             each = torch.stack([on_log_scale(head, out[name]) for head, out in zip(same, outs, strict=True)])
@@ -144,7 +144,7 @@ def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]
     evidence = heads.evidence(head, output)
     if head.kind == "binary":
         return evidence - math.log(head.positive_weight)
-    return evidence.clamp_min(LEAST_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
+    return evidence.clamp_min(MIN_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
 
 
 def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:
@@ -161,17 +161,17 @@ def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor
     return -(log_weight - evidence).logsumexp(dim=0)
 
 
-def lacking(endpoint: Endpoint, tune: Sequence[Patient], evidence: pd.DataFrame) -> str:
+def lacking(endpoint: Endpoint, val: Sequence[Patient], evidence: pd.DataFrame) -> str:
     """Why these patients do not determine the weights of an endpoint; "" where they do."""
-    flags = {p.id: p.labels[endpoint.columns[-1]] for p in tune if p.knows(endpoint)}
+    flags = {p.id: p.labels[endpoint.columns[-1]] for p in val if p.knows(endpoint)}
     if len(flags) < MIN_VALIDATION_PATIENTS:
-        return f"fewer than {MIN_VALIDATION_PATIENTS} tuning patients with a known label"
+        return f"fewer than {MIN_VALIDATION_PATIENTS} validation patients with a known label"
     if endpoint.kind == "binary" and len(set(flags.values())) < 2:
-        return "the tuning patients are of one class"
+        return "the validation patients are of one class"
     if endpoint.kind == "survival" and not any(flags.values()):
-        return "no tuning patient died"
+        return "no validation patient died"
     if (evidence.loc[list(flags)].nunique() < 2).all():
-        return "neither differs between the tuning patients"
+        return "neither differs between the validation patients"
     return ""
 
 

@@ -65,23 +65,23 @@ class Neural:
         """The first seed's network, which stands for all where one is looked into."""
         return self.networks[0]
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         study = self.study
         if study.pretrain.method != "none":
-            study = pretrained(study, [*train, *tune], self.folder / PRETRAINED, self.seed, self.report)
+            study = pretrained(study, [*train, *val], self.folder / PRETRAINED, self.seed, self.report)
         labelled = [p for p in train if any(p.knows(endpoint) for endpoint in study.endpoints)]  # others have no gradient
         with naming_lack(self.folder, lambda: state_bytes(study), less_memory(study)):
-            self._networks = [self._trained(number, labelled or train, tune, study) for number in range(study.train.seeds)]
-        costs = [self._cost(number, net, tune[0]) for number, net in enumerate(self.networks)]
+            self._networks = [self._trained(number, labelled or train, val, study) for number in range(study.train.seeds)]
+        costs = [self._cost(number, net, val[0]) for number, net in enumerate(self.networks)]
         together = {figure: sum(cost[figure] for cost in costs) for figure in costs[0]}
         write_bytes(json.dumps(together, indent=1).encode(), self.folder / files.COST)
 
-    def _trained(self, number: int, train: Sequence[Patient], tune: Sequence[Patient], study: Study) -> Network:
+    def _trained(self, number: int, train: Sequence[Patient], val: Sequence[Patient], study: Study) -> Network:
         """The network of a seed, counted from 0; loaded where it was trained before the run was stopped."""
         folder = files.seed_folder(self.folder, number)
         if (folder / files.WEIGHTS).exists():
             return _loaded(folder, self.encode)
-        return fit(train, tune, study, folder, network_seed(self.seed, number), self.report, self.encode)
+        return fit(train, val, study, folder, network_seed(self.seed, number), self.report, self.encode)
 
     @torch.no_grad()
     def _cost(self, number: int, net: Network, patient: Patient) -> dict[str, int | float]:

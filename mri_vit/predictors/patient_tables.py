@@ -43,7 +43,7 @@ OF_A_FILE = ("intensity_image", "mask_image", "ROI_label", "t_index")  # nyxus' 
 # tenths of the brain's standard deviation, from ten below its mean. A tumour then has 40 to 110 levels (12 synthetic patients);
 # PyRadiomics' FAQ aims at 30 to 130. Hundredths gave each voxel nearly its own, and took thirty times as long.
 STEP, LOWEST = 0.1, -10.0
-MARGIN = 1  # voxels around the tumour that are handed over
+MARGIN_VOXELS = 1  # voxels around the tumour that are handed over
 
 
 def volume_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -174,7 +174,7 @@ def _of_patient(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
         "mask": integrity.sha256(mask),
         "channels": list(study.channels),
         "nyxus": installed().__version__,
-        "settings": [*FAMILIES, STEP, LOWEST, MARGIN],
+        "settings": [*FAMILIES, STEP, LOWEST, MARGIN_VOXELS],
     }
     known = read_json_or_empty(kept)
     if known.get("made_of") != made_of:
@@ -199,7 +199,7 @@ def _computed(patient: Patient, mask: Path, study: Study) -> dict[str, float]:
 
 def features(sequence: Float[np.ndarray, "e e e"], tumour: Bool[np.ndarray, "e e e"], spacing_mm: float) -> dict[str, float]:
     """nyxus' features of a sequence in the tumour, by its names; NaN where one is not finite."""
-    box = tuple(slice(max(0, at.min() - MARGIN), at.max() + 1 + MARGIN) for at in np.nonzero(tumour))
+    box = tuple(slice(max(0, at.min() - MARGIN_VOXELS), at.max() + 1 + MARGIN_VOXELS) for at in np.nonzero(tumour))
     levels = np.clip(np.rint((sequence[box] - LOWEST) / STEP), 0, np.iinfo(np.int16).max).astype(np.int16)
     affine = np.diag([spacing_mm, spacing_mm, spacing_mm, 1.0])
     with TemporaryDirectory(prefix="mri-vit-") as temporary, warnings.catch_warnings():

@@ -19,10 +19,10 @@ from scipy.special import expit
 from mri_vit.errors import BadNumbers
 from mri_vit.predictors.regressions import PRIOR_VARIANCE
 
-ENOUGH = 1e-6  # change of a linear predictor in the last step; rounding alone can make 1e-8
-SLOW = 0.3  # a step longer than this share of the one before asks for a new Hessian
-MOST_STEPS = 200  # four to twenty are needed
-EMPTY = 1e-10  # of the largest singular value: a direction below it is rounding
+PREDICTOR_TOL = 1e-6  # change of a linear predictor in the last step; rounding alone can make 1e-8
+MAX_STEP_RATIO = 0.3  # a step longer than this share of the one before asks for a new Hessian
+MAX_STEPS = 200  # four to twenty are needed
+SINGULAR_VALUE_TOL = 1e-10  # of the largest singular value: a direction below it is rounding
 
 Rows = Int[np.ndarray, " a"]  # which of the label vectors
 
@@ -36,7 +36,7 @@ def rotated(
     fit is the same with r ≤ n columns.
     """
     _, size, directions = np.linalg.svd(train, full_matrices=False)
-    axes = directions[size > EMPTY * size.max(initial=0)].T
+    axes = directions[size > SINGULAR_VALUE_TOL * size.max(initial=0)].T
     return train @ axes, other @ axes
 
 
@@ -73,7 +73,7 @@ def cox(
     event: Bool[np.ndarray, "b n"],
     other: Float[np.ndarray, "t k"],
 ) -> Float[np.ndarray, "b t"]:
-    """Log hazard ratios of the other rows by a Cox regression fitted to each vector of outcomes; NaN where nobody died.
+    """Log hazard ratios of the other rows by a Cox regression fitted to each vector of outcomes; NaN where no patient died.
 
     Equal to lifelines' `CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE n))` of columns of mean 0 and variance 1: Efron's likelihood of
     ties; lifelines divides a column by its SD with n − 1, so that a coefficient's penalty is n / (n − 1) times 1/2 its square.
@@ -185,7 +185,7 @@ def _maximum(
     inverse = np.zeros((vectors, x.shape[1], x.shape[1]))
     before = np.zeros(vectors)  # the length of the last step; 0 asks for a new Hessian
     active = np.arange(vectors)
-    for _ in range(MOST_STEPS):
+    for _ in range(MAX_STEPS):
         if not len(active):
             return beta
         slope = gradient(beta[active], active)
@@ -197,7 +197,7 @@ def _maximum(
         before[halved] = 0
         step[onward] = np.matmul(inverse[onward], slope[:, :, None])[:, :, 0]
         length = np.abs(step[onward] @ x.T).max(axis=1)
-        stale = (before[onward] == 0) | (length > SLOW * before[onward])
+        stale = (before[onward] == 0) | (length > MAX_STEP_RATIO * before[onward])
         if stale.any():
             rows = onward[stale]
             inverse[rows] = np.linalg.inv(hessian(beta[rows], rows))
@@ -206,5 +206,5 @@ def _maximum(
         beta[onward] += step[onward]
         rise[onward] = (slope * step[onward]).sum(axis=1)
         before[onward] = length
-        active = np.concatenate([halved, onward[length > ENOUGH]])
-    raise BadNumbers(f"a regression on permuted labels did not converge in {MOST_STEPS} steps")
+        active = np.concatenate([halved, onward[length > PREDICTOR_TOL]])
+    raise BadNumbers(f"a regression on permuted labels did not converge in {MAX_STEPS} steps")

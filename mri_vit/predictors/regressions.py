@@ -39,7 +39,7 @@ PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's 
 COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
 RELATIVE_EPS = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up
-WIDE = (SLICES, RADIOMICS)  # controls with more columns than patients
+WIDE_CONTROLS = (SLICES, RADIOMICS)  # controls with more columns than patients
 SCORE = ("patient", "endpoint", "score")  # columns of a predictor's tables
 SURVIVAL = ("patient", "endpoint", "horizon_days", "survival")
 
@@ -52,8 +52,8 @@ class Tabular:
         self.covariates = covariates
         self._regressions = Regressions(endpoints, apart)
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
-        self._regressions.fit(self.covariates, train)  # not `tune`: thresholds are chosen on patients not fitted on
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
+        self._regressions.fit(self.covariates, train)  # not `val`: thresholds are chosen on patients not fitted on
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         refuse_labels(patients)
@@ -164,15 +164,15 @@ class PrincipalRegressions:
 
     Columns are imputed by their median, scaled and turned to principal components of unit variance, all learned from the training
     patients, labelled or not; on the first m of them stands the penalised logistic or Cox regression of `Regressions`. Of the
-    numbers `COMPONENTS` that m may be, each endpoint has that of the least log loss on the tuning patients, for survival of the
-    greatest C; the least m where these are undefined.
+    numbers `COMPONENTS` that m may be, each endpoint has that of the least log loss on the validation patients, for survival of
+    the greatest C; the least m where these are undefined.
     """
 
     def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
         self.covariates, self.endpoints = covariates, endpoints
         self._fitted: dict[str, _Fitted] = {}
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         """Fit; an endpoint with nothing to learn gets no regression."""
         rows = self.covariates.loc[[p.id for p in train]]
         if len(train) < 3 or not varies(rows):
@@ -187,7 +187,7 @@ class PrincipalRegressions:
             for fit in fits:
                 fit.regression.fit(fit.columns(rows), train)
             if len(fits[0].regression.predict(fits[0].columns(rows))[0]):
-                self._fitted[endpoint.name] = min(fits, key=lambda fit: self._loss(fit, endpoint, tune))  # of equals the first
+                self._fitted[endpoint.name] = min(fits, key=lambda fit: self._loss(fit, endpoint, val))  # of equals the first
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
         refuse_labels(patients)
@@ -205,9 +205,9 @@ class PrincipalRegressions:
         """How many components each endpoint's regression reads."""
         return {name: len(fitted.components) for name, fitted in self._fitted.items()}
 
-    def _loss(self, fitted: _Fitted, endpoint: Endpoint, tune: Sequence[Patient]) -> float:
-        """Log loss of a marker, minus C of survival on the tuning patients; infinite where that is undefined."""
-        known = [p for p in tune if p.knows(endpoint)]
+    def _loss(self, fitted: _Fitted, endpoint: Endpoint, val: Sequence[Patient]) -> float:
+        """Log loss of a marker, minus C of survival on the validation patients; infinite where that is undefined."""
+        known = [p for p in val if p.knows(endpoint)]
         if not known:
             return math.inf
         score = fitted.regression.predict(fitted.columns(self.covariates.loc[[p.id for p in known]]))[0].score.to_numpy(float)
@@ -232,7 +232,7 @@ def _plain_scaling() -> tuple[SimpleImputer, VarianceThreshold, StandardScaler]:
 
 def control(name: str, covariates: pd.DataFrame, study: Study) -> Tabular | PrincipalRegressions:
     """The unfitted regression of a control or reference."""
-    if name in WIDE:
+    if name in WIDE_CONTROLS:
         return PrincipalRegressions(covariates, study.endpoints)
     return Tabular(covariates, study.endpoints, kept_apart(name, covariates, study))
 

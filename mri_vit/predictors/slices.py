@@ -34,8 +34,8 @@ from mri_vit.settings.recipe import SIZES
 from mri_vit.settings.schema import Study
 
 SCHEMA = "mri-vit slices 1"
-TOGETHER = 16  # slices in one pass: more are no faster on a CPU, and fewer leave a GPU idle
-HEAD = 64  # width of an attention head in every published ViT but H (Dosovitskiy et al. 2021, Table 1)
+SLICES_PER_PASS = 16  # slices in one pass: more are no faster on a CPU, and fewer leave a GPU idle
+HEAD_WIDTH = 64  # width of an attention head in every published ViT but H (Dosovitskiy et al. 2021, Table 1)
 
 
 def slices_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def slices_table(patients: Sequence[Patient], study: Study) -> pd.DataFrame:
         try:
             file = token_file(study.prepared, patient)
             if not file.is_file():
-                raise IntegrityError(f"{file}: no such file; {tokens.AGAIN}")
+                raise IntegrityError(f"{file}: no such file; {tokens.PREPARE_AGAIN}")
             of_tokens = integrity.sha256(file)
             vectors = _kept(kept, of_tokens)
             if vectors is None:
@@ -91,7 +91,7 @@ def encoder_2d(weights: Weights2D) -> Encoder:
     dim, _, edge, _ = weights.tensors["embed.weight"].shape
     positions, mlp = weights.tensors["position"].shape[1] - 1, len(weights.tensors["blocks.0.mlp.0.bias"])
     published = {(width, depth): heads for width, depth, heads, _ in SIZES.values()}
-    heads = weights.heads or published.get((dim, weights.depth)) or dim // HEAD
+    heads = weights.heads or published.get((dim, weights.depth)) or dim // HEAD_WIDTH
     if not heads or dim % heads:
         raise UsageError(
             f"{weights.path}: a width of {dim} is no published one, and the file does not state its attention heads; expected a"
@@ -113,7 +113,7 @@ def features(encoder: Encoder, stored: tokens.Tokens) -> Float[np.ndarray, "c d"
     means = np.full((len(volume), encoder.dim), np.nan)
     for index, sequence in enumerate(volume):
         if sequence.any() and held.any():
-            each = [_of_images(encoder, some) for some in as_seen(sequence[..., held]).split(TOGETHER)]
+            each = [_of_images(encoder, some) for some in as_seen(sequence[..., held]).split(SLICES_PER_PASS)]
             means[index] = torch.cat(each).double().mean(dim=0).cpu().numpy()
     return means
 

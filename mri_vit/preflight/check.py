@@ -38,7 +38,7 @@ from mri_vit.settings.source import ABSENT, shown
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
 LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
 MIN_INFORMATIVE = 10  # patients from which a column's agreement with a label is informative
-APART = 15.0  # times that one site's median lies below the others': half of 30.4
+MIN_MEDIAN_RATIO = 15.0  # times that one site's median lies below the others': half of 30.4
 FOLDS_NAMED = 8  # test folds that a sentence names
 
 
@@ -113,7 +113,7 @@ def _of_table(table: Examined) -> Iterator[Finding]:
     """Faults of the table's rows, equal ones together."""
     rows: dict[str, list[int]] = defaultdict(list)
     for fault in table.faults:
-        rows[f"column {fault.column}: {fault.said}" if fault.column else fault.said] += [fault.row] if fault.row else []
+        rows[f"column {fault.column}: {fault.problem}" if fault.column else fault.problem] += [fault.row] if fault.row else []
     for words, lines in rows.items():
         yield _finding("refused", "table", words, rows=tuple(lines))
     row_of = {p.subject: row for row, p in zip(reversed(table.rows), reversed(table.patients), strict=True)}
@@ -370,7 +370,7 @@ def _of_times(patients: Sequence[Patient], column: str) -> Iterator[Finding]:
             by_value[p.clinical.get(name, "")].append(time_days)
         for value, times in by_value.items():
             rest = [time_days for other, others in by_value.items() if other != value for time_days in others]
-            if value and min(len(times), len(rest)) >= MIN_INFORMATIVE and np.median(times) * APART < np.median(rest):
+            if value and min(len(times), len(rest)) >= MIN_INFORMATIVE and np.median(times) * MIN_MEDIAN_RATIO < np.median(rest):
                 medians = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
                 words = f"{column}: the median of {name} {value} is {medians}; expected days: are these months?"
                 yield _finding("noticed", "plausibility", words)

@@ -21,9 +21,9 @@ SCHEMA: Final = 1
 Severity = Literal["refused", "excluded", "noticed"]
 About = Literal["table", "labels", "folds", "networks", "scans", "duplicates", "plausibility", "resources"]
 WIDTH = 80
-NAMES = 5  # of patients, rows or files that are named
-OF_A_KIND = 8  # findings about one thing that are shown
-MOST_FOLDS = 10  # of which each has a figure; of more the range is given
+SHOWN_NAMES = 5  # of patients, rows or files that are named
+SHOWN_FINDINGS = 8  # findings about one thing that are shown
+SHOWN_FOLDS = 10  # of which each has a figure; of more the range is given
 HEADS: dict[Severity, str] = {
     "refused": "Stops the study:",
     "excluded": "Excludes patients:",
@@ -159,12 +159,12 @@ def _listed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
     shown: Counter[str] = Counter()
     for one in findings:
         shown[one.about] += 1
-        if shown[one.about] > OF_A_KIND:
+        if shown[one.about] > SHOWN_FINDINGS:
             continue
         yield from _wrapped(_sentence(one), "- ", WARNING)
     for about, count in shown.items():
-        if count > OF_A_KIND:
-            yield from _wrapped(f"and {count - OF_A_KIND} more about {about}; --json lists all", "- ", WARNING)
+        if count > SHOWN_FINDINGS:
+            yield from _wrapped(f"and {count - SHOWN_FINDINGS} more about {about}; --json lists all", "- ", WARNING)
 
 
 def _sentence(finding: Finding) -> str:
@@ -184,8 +184,8 @@ def _sentence(finding: Finding) -> str:
 
 
 def _named(names: Sequence[object]) -> str:
-    more = len(names) - NAMES
-    return ", ".join(map(str, names[:NAMES])) + f" and {more} more" * (more > 0)
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(map(str, names[:SHOWN_NAMES])) + f" and {more} more" * (more > 0)
 
 
 def _wrapped(text: str, mark: str, style: str) -> Iterator[tuple[str, str]]:
@@ -209,7 +209,7 @@ def _table(labels: Sequence[Labels]) -> Iterator[str]:
 def _by_fold(labels: Labels) -> str:
     rare = "positive" if labels.kind == "survival" or labels.positive <= labels.negative else "negative"
     counts = [getattr(fold, rare) for fold in labels.folds]
-    if len(counts) > MOST_FOLDS:
+    if len(counts) > SHOWN_FOLDS:
         return f"{min(counts)} to {max(counts)} in {len(counts)} folds"
     return " ".join(map(str, counts)) or "no folds"
 

@@ -20,39 +20,40 @@ from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.catalogue import explained as explained_networks
-from mri_vit.explain.methods.occlusion import EDGE
+from mri_vit.explain.methods.occlusion import BLOCK_EDGE
 from mri_vit.model import network
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.network import Network
 from mri_vit.preflight.document import Hours, Needs
-from mri_vit.pretrain.dino import GLOBALS
+from mri_vit.pretrain.dino import GLOBAL_BOXES
 from mri_vit.run.resource import free_disk, free_memory
 from mri_vit.settings.recipe import SHUFFLED, VIT, Model
 from mri_vit.settings.schema import Study
 
-FOREGROUND = 640 / 2744  # share of the grid positions that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
+FOREGROUND_SHARE = 640 / 2744  # share of the grid positions that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
 PREPARING_SECONDS = 16.0  # a patient's scans of USUAL_VOXELS with a skull, one core of an AMD EPYC (docs/howto/hardware.md)
 USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:2107.02314)
-LEAST_PREPARING = 0.1  # of these seconds, however small a scan is
+MIN_PREPARING_SHARE = 0.1  # of these seconds, however small a scan is
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
 MAP_SECONDS = 8.4 / 3  # a patient's maps by one method of the default three, the same core (docs/howto/hardware.md)
 SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
-OCCLUDED = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
-OCCLUSIONS = 15  # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
+OCCLUDED_SHARE = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
+# maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
+OCCLUSION_MAPS = 15
 REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 # Operations per second of a training step on one core of the same machine when nothing else ran: ViT-B/16 813 GFLOP forward,
 # 35 s (configs/vit_b16.toml); the network of configs/gbm.toml 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
 VIT_RATE = 3 * 813e9 / 35
 SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
-MATRIX = 512  # edge of the matrices whose product tells how fast a core is
+MATRIX_EDGE = 512  # edge of the matrices whose product measures how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
 # A map on four scans of USUAL_VOXELS and on the grid; its picture, with its share of the brain's file. Values of the demo's
 # trained networks on positions of two patients of BraTS gave 41 and 45 MB for six maps, and on the demo's scans, of a 56th of the
 # voxels, 3.0 to 3.6 MB. Maps that are nearly even take half.
 MAP_BYTES, MAP_PICTURE_BYTES = 6_700_000, 400_000
-STATES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments
+WEIGHT_COPIES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments
 
 
 def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: float) -> Needs:
@@ -69,10 +70,14 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
     )
     methods = len(study.explain.methods)
     mapping = explained * methods * MAP_SECONDS + scored * methods / 3 * SCORED_PASSES * own.pass_seconds
-    occlusion = OCCLUDED * (study.grid.side / EDGE) ** 3 * sum(figures[name].pass_seconds for name in study.explain.comparators)
-    mapping += (explained + OCCLUSIONS * scored) * occlusion
+    occlusion = (
+        OCCLUDED_SHARE
+        * (study.grid.side / BLOCK_EDGE) ** 3
+        * sum(figures[name].pass_seconds for name in study.explain.comparators)
+    )
+    mapping += (explained + OCCLUSION_MAPS * scored) * occlusion
     seconds = {
-        "prepare": todo * PREPARING_SECONDS * max(LEAST_PREPARING, voxels / USUAL_VOXELS),
+        "prepare": todo * PREPARING_SECONDS * max(MIN_PREPARING_SHARE, voxels / USUAL_VOXELS),
         "pretrain": sum(one.pretraining_seconds for one in figures.values()),
         "train": training,
         "permuted labels": shuffled,
@@ -92,7 +97,7 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
         speed=speed,
         prepared_bytes=todo * _prepared_bytes(study),
         prepared_free_bytes=free_disk(study.prepared),
-        output_bytes=weights + STATES * own.weight_bytes + explained * _maps_bytes(study, voxels),
+        output_bytes=weights + WEIGHT_COPIES * own.weight_bytes + explained * _maps_bytes(study, voxels),
         output_free_bytes=free_disk(study.output),
         memory_bytes=memory[most],
         memory_of=most,
@@ -113,7 +118,7 @@ class _Figures:
 
 def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figures:
     train, model = study.train, study.model
-    present = study.grid.positions if model.tokens == "all" else max(1, round(FOREGROUND * study.grid.positions))
+    present = study.grid.positions if model.tokens == "all" else max(1, round(FOREGROUND_SHARE * study.grid.positions))
     drawn = min(train.token_budget or present, present)
     with torch.device("meta"):  # shapes alone
         net = Network(model, study.grid, [], study.channels)
@@ -132,14 +137,14 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
         pretraining_seconds=pretrained / rate,
         pass_seconds=forward / rate,
         weight_bytes=weights,
-        memory_bytes=STATES * weights + held,
+        memory_bytes=WEIGHT_COPIES * weights + held,
     )
 
 
 def _views(study: Study) -> int:
     """Whole volumes of a patient that DINO's student computes together; 0 of a Vision Transformer, whose crops are few tokens."""
     dense = study.pretrain.method == "dino" and study.model.architecture != "vit"
-    return GLOBALS + study.pretrain.local_crops if dense else 0
+    return GLOBAL_BOXES + study.pretrain.local_crops if dense else 0
 
 
 def _pretraining_passes(study: Study) -> int:
@@ -151,7 +156,7 @@ def _pretraining_passes(study: Study) -> int:
     if study.pretrain.method == "none":
         return 0
     views = _views(study)
-    return 3 * views + GLOBALS if views else 3
+    return 3 * views + GLOBAL_BOXES if views else 3
 
 
 def _rate(settings: Model) -> float:
@@ -178,19 +183,19 @@ def _maps_bytes(study: Study, voxels: float) -> int:
 
 def _prepared_bytes(study: Study) -> int:
     """A prepared patient on disk: half-precision tokens of the positions that hold brain, and the picture."""
-    return round(FOREGROUND * study.grid.positions * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
+    return round(FOREGROUND_SHARE * study.grid.positions * len(study.channels) * study.grid.patch**3 * 2) + QC_BYTES
 
 
 def core_speed() -> float:
     """How fast a core of this machine multiplies matrices now, as a share of the core that was measured: 20 ms."""
-    one = np.random.default_rng(0).random((MATRIX, MATRIX), np.float32)
+    one = np.random.default_rng(0).random((MATRIX_EDGE, MATRIX_EDGE), np.float32)
     seconds = []
     with threadpool_limits(1):
         for _ in range(10):
             began = time.process_time()  # of a busy machine other processes take the rest
             np.matmul(one, one)
             seconds.append(time.process_time() - began)
-    return 2 * MATRIX**3 / min(seconds) / MATRIX_RATE
+    return 2 * MATRIX_EDGE**3 / min(seconds) / MATRIX_RATE
 
 
 def lacking(needs: Needs, prepared: Path, output: Path) -> list[str]:

@@ -32,10 +32,10 @@ from mri_vit.settings.recipe import title
 
 Result = TypeVar("Result")
 THREADS = 8  # as many files are asked for at a time
-BATCH = 64  # files that a thread is given at a time: handing over each alone takes as long as reading it
-READ_WHOLE = 100  # files whose last bytes contradict their header, which are then read to their end: 0.2 s each
+BATCH_FILES = 64  # files that a thread is given at a time: handing over each alone takes as long as reading it
+MAX_WHOLE_READS = 100  # files whose last bytes contradict their header, which are then read to their end: 0.2 s each
 SAMPLES, SAMPLE_BYTES = 8, 4096  # a T1ce of 240 × 240 × 155 voxels has eight slices' parts in them
-CHANCE = 0.01  # pairs of different people whose cells would be equal by chance, in the whole table, at most
+MAX_CHANCE_PAIRS = 0.01  # pairs of different people whose cells would be equal by chance, in the whole table, at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,10 @@ class FileInfo:
 
 
 def inspect(paths: Iterable[Path]) -> dict[Path, FileInfo]:
-    """Read the ends of each file; the first `READ_WHOLE` doubtful ones are read whole, which settles them."""
+    """Read the ends of each file; the first `MAX_WHOLE_READS` doubtful ones are read whole, which settles them."""
     unique = list(dict.fromkeys(paths))
     info = dict(zip(unique, _in_threads(_inspect, unique), strict=True))
-    for path in [path for path, file in info.items() if file.doubtful][:READ_WHOLE]:
+    for path in [path for path, file in info.items() if file.doubtful][:MAX_WHOLE_READS]:
         try:
             volume.read_mask(path)  # its size is in doubt, not its slope, which a mask may have as it likes
             info[path] = replace(info[path], doubtful=False)
@@ -68,7 +68,7 @@ def inspect(paths: Iterable[Path]) -> dict[Path, FileInfo]:
 
 def _in_threads(work: Callable[[Path], Result], files: Sequence[Path]) -> list[Result]:
     """What `work` makes of each file, in their order, several at a time."""
-    batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
+    batches = [files[start : start + BATCH_FILES] for start in range(0, len(files), BATCH_FILES)]
     with ThreadPoolExecutor(THREADS) as pool:
         return [result for done in pool.map(lambda batch: [work(file) for file in batch], batches) for result in done]
 
@@ -167,8 +167,8 @@ def duplicate_persons(patients: Sequence[Patient]) -> list[list[Patient]]:
     """Groups of patients under several ids whose labels and clinical cells are all equal, where chance makes no such pair.
 
     Definition: with cells that are independent of each other, n(n-1)/2 · Π Σ pᵢ² pairs are equal by chance, pᵢ being the share of
-    a column's i-th value; groups are given where this is below `CHANCE`. Of columns that hold the same (days and months) one
-    is counted, and rows with a missing cell are left out.
+    a column's i-th value; groups are given where this is below `MAX_CHANCE_PAIRS`. Of columns that hold the same (days and
+    months) one is counted, and rows with a missing cell are left out.
     """
     cells = {p.id: (*p.clinical.values(), *map(str, p.labels.values())) for p in patients}
     complete = [p for p in patients if not any(cell.strip().lower() in MISSING for cell in cells[p.id])]
@@ -180,7 +180,7 @@ def duplicate_persons(patients: Sequence[Patient]) -> list[list[Patient]]:
             columns.append(column)
     pairs = len(complete) * (len(complete) - 1) / 2
     same = [sum((n / len(complete)) ** 2 for n in Counter(column).values()) for column in columns]
-    if not columns or pairs * math.prod(same) >= CHANCE:
+    if not columns or pairs * math.prod(same) >= MAX_CHANCE_PAIRS:
         return []
     of: dict[tuple[str, ...], list[Patient]] = defaultdict(list)
     for p in complete:

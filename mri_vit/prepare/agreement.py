@@ -20,8 +20,10 @@ from mri_vit.prepare import register
 from mri_vit.settings.recipe import is_quantitative
 from mri_vit.settings.sections import Grid
 
-WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm tell own from mirrored as well
-THICKEST_MM = 5.5  # slices in which they are: a real patient's, told from others and from the mirror image; thicker not tried
+WINDOW_MM = 14.0  # of the local correlation, at most: some folds wide; 10 and 18 mm separate own from mirrored as well
+THICKEST_MM = (
+    5.5  # slices in which they are: a real patient's, distinguished from others and from the mirror image; thicker not tried
+)
 HEADERS_MM = 0.01  # a header has 5.5 mm as 5.5000005
 REGISTERED_MM = 4.0  # copies by which the mirror image is laid over the brain: its fit moves the ratio by less than 0.05
 BACKGROUND_OFFSET = 10.0  # added inside the brain, so that its darkest voxel stays apart from the background's 0

@@ -44,7 +44,7 @@ MIN_LESION_ML = 3.0  # a piece of 18 mm across; vessels, sulci and noise make sm
 DARK_LESIONS = ("t1",)  # lesions are darker than brain on T1, brighter on the other scans
 MAX_CONTRAST_LOSS = 1 / 3  # of the contrast; more is worth a look
 MAD_TO_SD = 1.4826  # standard deviations of a normal distribution in its median absolute deviation
-PADDED = 2 ** (math.ceil(math.log2(BINS)) + 1)  # the histogram's length in the Fourier domain, as in ITK
+PADDED_BINS = 2 ** (math.ceil(math.log2(BINS)) + 1)  # the histogram's length in the Fourier domain, as in ITK
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,18 +202,18 @@ def sharpen(log: Float[np.ndarray, "v"]) -> Float[np.ndarray, "v"]:
     lower = np.minimum(position.astype(np.intp), BINS - 2)
     share = position - lower
     counts = np.bincount(lower, 1 - share, BINS) + np.bincount(lower + 1, share, BINS)
-    start = (PADDED - BINS) // 2
-    histogram = np.pad(counts, (start, PADDED - BINS - start))
-    n = np.minimum(np.arange(PADDED), PADDED - np.arange(PADDED))
+    start = (PADDED_BINS - BINS) // 2
+    histogram = np.pad(counts, (start, PADDED_BINS - BINS - start))
+    n = np.minimum(np.arange(PADDED_BINS), PADDED_BINS - np.arange(PADDED_BINS))
     bins_wide = FWHM / width
     gaussian = 2 * math.sqrt(math.log(2) / math.pi) / bins_wide * np.exp(-4 * math.log(2) * (n / bins_wide) ** 2)
     blur = np.fft.rfft(gaussian)
     wiener = np.conj(blur) / (np.conj(blur) * blur + WIENER_NOISE)
-    sharp = np.maximum(np.fft.irfft(np.fft.rfft(histogram) * wiener.real, PADDED), 0)
-    centres = low + (np.arange(PADDED) - start) * width
-    above = np.fft.irfft(np.fft.rfft(centres * sharp) * blur, PADDED)
-    below = np.fft.irfft(np.fft.rfft(sharp) * blur, PADDED)
-    expected = np.divide(above, below, out=np.zeros(PADDED), where=below != 0)[start : start + BINS]
+    sharp = np.maximum(np.fft.irfft(np.fft.rfft(histogram) * wiener.real, PADDED_BINS), 0)
+    centres = low + (np.arange(PADDED_BINS) - start) * width
+    above = np.fft.irfft(np.fft.rfft(centres * sharp) * blur, PADDED_BINS)
+    below = np.fft.irfft(np.fft.rfft(sharp) * blur, PADDED_BINS)
+    expected = np.divide(above, below, out=np.zeros(PADDED_BINS), where=below != 0)[start : start + BINS]
     return expected[lower] + (expected[lower + 1] - expected[lower]) * share
 
 

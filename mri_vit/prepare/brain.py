@@ -37,10 +37,10 @@ STRIPPED_GAP, HEAD_GAP = 0.18, 0.25
 MIN_BRAIN_ML = 250.0  # a newborn's has 350; masks of tumours, ten of which have 30 to 195, are none of the brain
 MIN_AREA_SHARE = 0.5  # of the largest slice: in smaller ones, at the vertex, the skull lies in the slice and not across it
 MAX_SLICES = 24  # evenly spread; 1 mm slices are much alike
-DIRECTIONS = 72  # every 5 degrees: 7 mm at the skull of an adult
-STEP = 1 / 60  # of the radius: 1.3 mm in an adult
+RAY_DIRECTIONS = 72  # every 5 degrees: 7 mm at the skull of an adult
+RAY_STEP = 1 / 60  # of the radius: 1.3 mm in an adult
 RIM_DEPTH = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
-BRAIN_DEPTH = 0.4  # as far as the brain is taken to tell how bright it is; the ventricles begin behind it
+BRAIN_DEPTH = 0.4  # as far as the brain's brightness is measured; the ventricles begin behind it
 BRAIN_QUANTILE = 0.25  # of the brain's depths: bright fluid does not count, nor does a dark furrow
 DIRECTION_QUANTILE = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
 
@@ -217,7 +217,7 @@ def skull_gap(scan: Volume, background: float) -> float:
     profiles = np.stack([_profiles(signal[..., at], inside[..., at], spacing_mm, radius_mm) for at in chosen])
     along = ndimage.uniform_filter1d(profiles, 3, axis=1, mode="wrap")  # a skull goes on in all directions, a furrow ends
     smooth = ndimage.uniform_filter1d(along, 3, axis=0, mode="nearest")
-    outer = round(RIM_DEPTH / STEP)
+    outer = round(RIM_DEPTH / RAY_STEP)
     brain = np.quantile(smooth[..., outer:], BRAIN_QUANTILE, axis=-1, keepdims=True)
     rim = np.maximum.accumulate(smooth[..., :outer], axis=-1)  # the brightest so far on the way inwards
     bright = np.minimum(rim, brain)
@@ -230,14 +230,14 @@ def _profiles(
 ) -> Float[np.ndarray, "a d"]:
     """The signal of a slice from the outer border inwards, towards the middle."""
     filled = np.asarray(ndimage.binary_fill_holes(inside))
-    angles = np.arange(DIRECTIONS) * 2 * np.pi / DIRECTIONS
+    angles = np.arange(RAY_DIRECTIONS) * 2 * np.pi / RAY_DIRECTIONS
     towards = np.stack([np.cos(angles), np.sin(angles)])[:, :, None] / spacing_mm[:, None, None]
     middle = np.argwhere(filled).mean(axis=0)[:, None, None]
     longest_mm = float(np.linalg.norm(np.array(signal.shape) * spacing_mm))
-    outwards_mm = np.arange(0, longest_mm, STEP * radius_mm)
+    outwards_mm = np.arange(0, longest_mm, RAY_STEP * radius_mm)
     reached = ndimage.map_coordinates(filled, middle + towards * outwards_mm, order=0)
     border_mm = outwards_mm[len(outwards_mm) - 1 - reached[:, ::-1].argmax(axis=1)]
-    depths_mm = border_mm[:, None] - np.arange(round(BRAIN_DEPTH / STEP)) * STEP * radius_mm
+    depths_mm = border_mm[:, None] - np.arange(round(BRAIN_DEPTH / RAY_STEP)) * RAY_STEP * radius_mm
     return ndimage.map_coordinates(signal.astype(np.float32), middle + towards * depths_mm, order=1)
 
 

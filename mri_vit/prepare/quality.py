@@ -2,7 +2,7 @@
 
 How well a scan was taken (signal to noise, ghosts, shading), how much of each part of the MNI152 brain the mask reaches, and
 whether scans are what the table calls them. The numbers stand under "quality" in `patient.json`; rounded, and null where there
-is nothing to tell from. The picture, qc.png, has three planes of each scan, with the brain's outline.
+is no basis for one. The picture, qc.png, has three planes of each scan, with the brain's outline.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ TAIL_SHARE = 0.001  # of the deep voxels at each end, about 0.8 ml: some vessels
 MIN_TAIL_VOXELS = 20  # of an end: fewer say nothing
 MIN_T1_SD = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
 MAX_T2_SD = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
-PANEL = 224  # pixels per plane: one per millimetre of the default grid
-HEADER = 50  # pixels for the title and the line below it
-WINDOW = (-2.5, 4.0)  # standard deviations shown from black to white
+PANEL_PX = 224  # pixels per plane: one per millimetre of the default grid
+HEADER_PX = 50  # pixels for the title and the line below it
+WINDOW_SD = (-2.5, 4.0)  # standard deviations shown from black to white
 BACKGROUND = (16, 16, 20)
 OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
 TEXT = (225, 225, 225)
@@ -135,7 +135,7 @@ def signal_to_noise(scan: Volume, brain: Bool[np.ndarray, "x y z"]) -> float | N
     """Median signal over noise in the middle half of the brain along each axis.
 
     Noise is by what a voxel differs from its six neighbours (Coupé et al. 2008, doi:10.1109/TMI.2007.906087). None where too
-    little brain is left to tell, or where the scan was standardised, so that its zero is no absence of signal.
+    little brain is left, or where the scan was standardised, so that its zero is no absence of signal.
     """
     if (scan.array[brain] < 0).mean() > NEGATIVE_SHARE:
         return None
@@ -263,7 +263,7 @@ def draw_picture(
     """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
     middle = [round(position) for position in mean_index(brain).tolist()]
     there = [bool(scan.any()) for scan in volume]
-    picture = Image.new("RGB", (PANEL * len(channels), HEADER + PANEL * len(PLANES)), BACKGROUND)
+    picture = Image.new("RGB", (PANEL_PX * len(channels), HEADER_PX + PANEL_PX * len(PLANES)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
     pen.text((8, 6), patient, TEXT, large)
@@ -273,16 +273,16 @@ def draw_picture(
         shape = _enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127
         outline = shape & np.logical_not(binary_erosion(shape))
         for column, channel in enumerate(channels):
-            low, high = WINDOW
+            low, high = WINDOW_SD
             grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
             shown = np.where(_slice(brain, axis, middle[axis]) & there[column], grey, 0).astype(np.uint8)
             panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
             panel[panel.max(axis=2) == 0] = BACKGROUND
             panel[outline] = OUTLINE
-            x, y = column * PANEL, HEADER + row * PANEL
+            x, y = column * PANEL_PX, HEADER_PX + row * PANEL_PX
             picture.paste(Image.fromarray(panel), (x, y))
-            pen.text((x + 5, y + PANEL // 2), left, TEXT, small, anchor="lm")
-            pen.text((x + PANEL - 5, y + PANEL // 2), right, TEXT, small, anchor="rm")
+            pen.text((x + 5, y + PANEL_PX // 2), left, TEXT, small, anchor="lm")
+            pen.text((x + PANEL_PX - 5, y + PANEL_PX // 2), right, TEXT, small, anchor="rm")
             pen.text((x + 5, y + 4), f"{channel} {plane}{'' if there[column] else ': no scan'}", TEXT, small)
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)
@@ -295,4 +295,4 @@ def _slice(array: np.ndarray, axis: int, index: int) -> np.ndarray:
 
 
 def _enlarged(image: UInt8[np.ndarray, "h w"]) -> UInt8[np.ndarray, "_ _"]:
-    return np.array(Image.fromarray(image).resize((PANEL, PANEL), Image.Resampling.BILINEAR))
+    return np.array(Image.fromarray(image).resize((PANEL_PX, PANEL_PX), Image.Resampling.BILINEAR))

@@ -26,7 +26,7 @@ from scipy.spatial.transform import Rotation
 from mri_vit.data.volume import LPS, Volume, bounding_box, carry_box, cut_box, mean_index, read, to_itk, widen
 from mri_vit.errors import MriVitError
 
-Transform = Any  # SimpleITK's, whose import takes 120 MB: whoever prepares nobody can do without
+Transform = Any  # SimpleITK's, whose import takes 120 MB: not needed unless a patient is prepared
 TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
 FINE_MM = 2.0  # second level: agrees with full resolution to 0.2-0.4 mm

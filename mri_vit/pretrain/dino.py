@@ -32,26 +32,30 @@ from mri_vit.data.draw import Draw, Member, stacked, view
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import at_least_float32, of_one
 
-GLOBAL = (0.4, 1.0)  # share of the brain's positions in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
-LOCAL = (0.1, 0.4)  # of those that the student alone sees: from a tenth, for below it a box holds few positions (theirs: 0.05)
-GLOBALS = 2  # boxes that the teacher sees
+# share of the brain's positions in the boxes that the teacher sees; Caron et al. 2021, section 3.1 and code
+GLOBAL_SHARE = (0.4, 1.0)
+# of those that the student alone sees: from a tenth, for below it a box holds few positions (theirs: 0.05)
+LOCAL_SHARE = (0.1, 0.4)
+GLOBAL_BOXES = 2  # boxes that the teacher sees
 # Half of the 0.04 of Caron et al. 2021, section 3.2: brains differ less than photographs. Measured on 40 synthetic patients, 150
 # epochs: CLS of one crop finds another crop of its patient among 60 new ones in 37 % (0.04: 15 %; random weights: 3 %).
 TEACHER_TEMPERATURE = 0.02
 STUDENT_TEMPERATURE = 0.1
 CENTRE_MOMENTUM = 0.9
 PROTOTYPES = 1024  # outputs of the head; fewer than the 65536 of Caron et al. 2021, for a cohort is no ImageNet
-MOMENTUM = 0.996  # of the teacher at the start; Caron et al. 2021
+TEACHER_MOMENTUM = 0.996  # of the teacher at the start; Caron et al. 2021
 FROZEN_EPOCHS = 1  # in which the head's last layer does not learn
 HIDDEN_RATIO = 4  # of the head's hidden layers to the encoder's width; theirs: 2048 for 384 and 768
-BOTTLENECK = 256  # width before the last layer; theirs
+BOTTLENECK_WIDTH = 256  # width before the last layer; theirs
 STANDARDISED_FLOOR = 1e-6  # added to a variance over the batch; CLS vectors have variance 1 over their dimensions
 ALIKE_NATS = 0.05  # of information in an output on the patient; measured: 0.0002 in a collapsed run, 0.2 to 1.2 in others
 ALIKE_SPREAD = 0.01  # of CLS vectors, where 1 is even; measured: 0.03 to 0.04 in a collapsed run, 0.10 to 0.20 in others
-LAST = 0.1  # share of the epochs, at the end, in which collapse is looked for; single epochs of few patients are unsteady
+# share of the epochs, at the end, in which collapse is looked for; single epochs of few patients are unsteady
+COLLAPSE_SHARE = 0.1
 
 
-STRETCH = 4 / 3  # of a box's edges against each other, at most: the usual limits of aspect are 3/4 to 4/3 (Szegedy et al. 2015)
+# of a box's edges against each other, at most: the usual limits of aspect are 3/4 to 4/3 (Szegedy et al. 2015)
+MAX_ASPECT = 4 / 3
 
 
 def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
@@ -70,7 +74,7 @@ def box(member: Member, side: int, count: int) -> Int[np.ndarray, " p"]:
     chosen = random.integers(len(at))
     jitter, stretch = random.random((2, 3))
     centre = at[chosen] + jitter - 0.5  # off the lattice, so that no two faces come at once
-    edge = STRETCH ** (stretch - 0.5)  # of the box along each axis; the longest is at most STRETCH times the shortest
+    edge = MAX_ASPECT ** (stretch - 0.5)  # of the box along each axis; the longest is at most MAX_ASPECT times the shortest
     distance = (np.abs(at - centre) / edge).max(axis=1)  # a box is a ball of this norm
     last = np.partition(distance, count - 1)[count - 1]
     inside, face = np.flatnonzero(distance < last), np.flatnonzero(distance == last)
@@ -104,7 +108,7 @@ class Dino(nn.Module):
         smallest = min(len(member.position) for member in members)
         most = self.study.train.token_budget or smallest
         kinds: list[Draw] = []
-        for (low, high), number in ((GLOBAL, GLOBALS), (LOCAL, self.study.pretrain.local_crops)):
+        for (low, high), number in ((GLOBAL_SHARE, GLOBAL_BOXES), (LOCAL_SHARE, self.study.pretrain.local_crops)):
             count = max(1, round(shared.uniform(low, high) * smallest))
             crops = []
             for member in list(members) * number:
@@ -118,7 +122,7 @@ class Dino(nn.Module):
         pairs = list(zip(views[::2], views[1::2], strict=True))
         student = torch.cat([self.head(self.gather(self.encoder(patches, position))) for patches, position in pairs])
         output, cls = self.answer(*pairs[0])
-        teacher, patients = probabilities(output, self.centre), len(output) // GLOBALS
+        teacher, patients = probabilities(output, self.centre), len(output) // GLOBAL_BOXES
         loss = cross_entropy(
             rearrange(teacher, "(t b) m -> t b m", b=patients), rearrange(student, "(s b) m -> s b m", b=patients)
         )
@@ -142,7 +146,7 @@ class Dino(nn.Module):
     @torch.no_grad()
     def stepped(self, progress: float) -> None:
         """The teacher's weights move a little towards the student's; its running statistics are its own."""
-        keep = momentum(MOMENTUM, progress)
+        keep = momentum(TEACHER_MOMENTUM, progress)
         for teachers, students in zip(self.teacher.parameters(), self.learned(), strict=True):
             teachers.lerp_(students, 1 - keep)
 
@@ -166,9 +170,9 @@ class Head(nn.Module):
         super().__init__()
         hidden = HIDDEN_RATIO * dim
         self.layers = nn.Sequential(
-            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, BOTTLENECK)
+            nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, hidden), nn.GELU(), nn.Linear(hidden, BOTTLENECK_WIDTH)
         )
-        self.prototypes = nn.Parameter(torch.randn(prototypes, BOTTLENECK))
+        self.prototypes = nn.Parameter(torch.randn(prototypes, BOTTLENECK_WIDTH))
 
     def forward(self, cls: Float[Tensor, "b d"]) -> Float[Tensor, "b m"]:
         return F.linear(F.normalize(self.layers(standardised(cls)), dim=1), F.normalize(self.prototypes, dim=1))
@@ -227,7 +231,7 @@ def collapsed(history: pd.DataFrame) -> str | None:
 
     `history` is what `pretrain.encoder.pretrain` returned for DINO; means over the last tenth of its epochs are judged.
     """
-    last = history.iloc[-max(1, round(LAST * len(history))) :]
+    last = history.iloc[-max(1, round(COLLAPSE_SHARE * len(history))) :]
     entropy, mean_entropy, spread = (float(last[name].mean()) for name in ("entropy", "mean_entropy", "spread"))
     if mean_entropy - entropy < ALIKE_NATS:
         what = (

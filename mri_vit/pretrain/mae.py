@@ -28,12 +28,12 @@ from mri_vit.train.devices import Gather, at_least_float32, of_one
 # Added to a patch's variance before dividing by its root. Scans are z-scored in the brain, so a spread of 0.1 is a tenth of
 # the brain's: what varies less than this is mostly noise, which without a floor would count as much as any structure.
 VARIANCE_FLOOR = 0.01
-VISIBLE = 0.25  # share of a patient's tokens that the encoder sees; He et al. 2022, figure 5
+VISIBLE_SHARE = 0.25  # share of a patient's tokens that the encoder sees; He et al. 2022, figure 5
 DECODER_DEPTH = 1  # blocks; one is enough to fine-tune (He et al. 2022, Table 1a)
 DECODER_WIDTH = 0.5  # of the encoder's; He et al. 2022: 512 of 1024
 HEAD_WIDTH = 32  # of the decoder's attention: 512 / 16 in He et al. 2022, appendix A.1
 MLP_RATIO = 4  # of the decoder's blocks; Dosovitskiy et al. 2021, Table 1
-RECONSTRUCTED = 1 / 3  # of the hidden tokens, drawn anew in each step; half in Wang et al. 2023, arXiv:2303.16727
+RECONSTRUCTED_SHARE = 1 / 3  # of the hidden tokens, drawn anew in each step; half in Wang et al. 2023, arXiv:2303.16727
 # The decoder's positions are stored as 1/50 of what they are, so that a step of the optimiser moves them 50 times as far. They
 # then know within tens of steps what a position looks like on average, and what is left to learn is what differs between
 # patients. Measured on 40 synthetic patients after 100 steps: 69 % of the variance unexplained, not 98 % (mean image: 60 %).
@@ -59,8 +59,8 @@ class MaskedAutoencoder(nn.Module):
     def draws(self, members: Sequence[Member], shared: np.random.Generator) -> tuple[Draw, ...]:
         """Visible tokens, and hidden ones to be reconstructed; none is in both."""
         smallest = min(len(member.position) for member in members)  # no patient lacks a token, so none is filled up
-        v = visible(smallest, VISIBLE)
-        count = v + math.ceil(RECONSTRUCTED * (smallest - v))
+        v = visible(smallest, VISIBLE_SHARE)
+        count = v + math.ceil(RECONSTRUCTED_SHARE * (smallest - v))
         return split(stacked([view(member, scattered(member, count), self.study) for member in members]), v)
 
     def forward(

@@ -31,18 +31,20 @@ from mri_vit.run.screen import WARNING, say
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Quality, Reason
 
-LEAST = 20  # patients from which a median absolute deviation is steady: its standard error is a quarter of it
+MIN_PATIENTS = 20  # patients from which a median absolute deviation is steady: its standard error is a quarter of it
 UNLIKE = {
     "likeness": "agrees less with the reference than in the other patients, by {:.1f} robust standard deviations",
     "histogram": "has a histogram {:.1f} robust standard deviations from the cohort's median",
 }
-SHARED = 0.5  # of patients with tissue at a position that counts, and of a patient's positions that the other must have
-LEAST_PAIRED = 3  # patients: of two, the median lies between them, and they look opposite
-NEAR = 0.6  # correlation worth a closer look: copies of two real patients had 0.83 and 0.89, 4560 synthetic pairs up to 0.84
-AT_ONCE = 500  # patients compared with all: 20 MB where there are 10,000
+# of patients with tissue at a position that counts, and of a patient's positions that the other must have
+MIN_SHARED_TISSUE = 0.5
+MIN_PAIRED_PATIENTS = 3  # patients: of two, the median lies between them, and they look opposite
+# correlation worth a closer look: copies of two real patients had 0.83 and 0.89, 4560 synthetic pairs up to 0.84
+NEAR_CORRELATION = 0.6
+PATIENTS_AT_ONCE = 500  # patients compared with all: 20 MB where there are 10,000
 ALIKE_MM = 4.0  # voxels on which near-duplicates are compared: those of the coarsest grid in use, so that one limit holds for all
 EXCLUDED, FLAGGED, KEPT = "excluded", "flagged", "kept"
-SHOWN = 5  # names in a line of the terminal
+SHOWN_NAMES = 5  # names in a line of the terminal
 COLUMNS = ("patient", "decision", "who", "why")
 KEEP, DROP = "keep", "drop"
 
@@ -129,15 +131,15 @@ def deviations(records: Mapping[str, Mapping[str, Any]]) -> Deviations:
     """How far each patient's scans lie on the bad side of the cohort's median, in robust standard deviations.
 
     By figure (`likeness` to the reference, which is bad when low, and the `histogram`'s distance from the cohort's median
-    histogram), scan and patient; nothing for a scan that fewer than `LEAST` patients have.
+    histogram), scan and patient; nothing for a scan that fewer than `MIN_PATIENTS` patients have.
     """
     by_figure: Deviations = {"likeness": {}, "histogram": {}}
     for scan in sorted({scan for record in records.values() for scan in record["quality"]["scans"]}):
         of_scan = {name: figures for name, record in records.items() if (figures := record["quality"]["scans"].get(scan))}
         likeness = {name: -value for name, figures in of_scan.items() if (value := figures.get("likeness")) is not None}
-        if len(likeness) >= LEAST:
+        if len(likeness) >= MIN_PATIENTS:
             by_figure["likeness"][scan] = _by_patient(likeness, np.array(list(likeness.values())))
-        if len(of_scan) >= LEAST:
+        if len(of_scan) >= MIN_PATIENTS:
             quantiles = np.array([figures["quantiles"] for figures in of_scan.values()])
             apart = np.abs(quantiles - np.median(quantiles, axis=0)).mean(axis=1)  # Wasserstein's distance of two histograms
             by_figure["histogram"][scan] = _by_patient(of_scan, np.log(np.maximum(apart, 1e-3)))
@@ -167,27 +169,27 @@ def robust_z(values: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
 
 
 def nearest(means: Float[np.ndarray, "n m"]) -> list[tuple[int, int]]:
-    """Pairs of patients of whom one is the other's nearest, and near; NaN is not known.
+    """Pairs of patients, one the other's nearest, and near; NaN is not known.
 
     `means` are a patient's scans at each position of the grid, compared once the cohort's median is taken away: all brains have
     much in common, which is no evidence.
     """
-    if len(means) < LEAST_PAIRED:
+    if len(means) < MIN_PAIRED_PATIENTS:
         return []
-    means = means[:, np.isfinite(means).mean(axis=0) > SHARED]
+    means = means[:, np.isfinite(means).mean(axis=0) > MIN_SHARED_TISSUE]
     away = means - np.nanmedian(means, axis=0)
     known = np.isfinite(away).astype(np.float32)
     filled = np.where(known, away, 0).astype(np.float32)
     squares = filled**2
     pairs = set()
-    for start in range(0, len(means), AT_ONCE):
-        part = slice(start, start + AT_ONCE)
+    for start in range(0, len(means), PATIENTS_AT_ONCE):
+        part = slice(start, start + PATIENTS_AT_ONCE)
         lengths = np.sqrt((squares[part] @ known.T) * (known[part] @ squares.T))  # each over what the other has too
         correlation = filled[part] @ filled.T / np.maximum(lengths, 1e-6)
-        correlation[known[part] @ known.T < SHARED * known.sum(axis=1)] = -1
+        correlation[known[part] @ known.T < MIN_SHARED_TISSUE * known.sum(axis=1)] = -1
         correlation[np.arange(len(correlation)), np.arange(start, start + len(correlation))] = -1
         for i, j in enumerate(correlation.argmax(axis=1).tolist()):
-            if correlation[i, j] >= NEAR:
+            if correlation[i, j] >= NEAR_CORRELATION:
                 pairs.add((min(start + i, j), max(start + i, j)))
     return sorted(pairs)
 
@@ -256,7 +258,7 @@ def decisions_of(study: Study, patients: Collection[str], warn: Callable[[str], 
 
 
 def read_decisions(path: Path, patients: Collection[str] | None = None) -> dict[str, Decision]:
-    """The decisions by patient, all of whom must be among `patients` where these are given.
+    """The decisions by patient; all must be among `patients` where these are given.
 
     Raises
     ------
@@ -378,7 +380,7 @@ def _refuse_other_patients(excluded: Excluded, folder: Path) -> None:
         return
     before, now = run_cohort.excluded(folder), {row["patient"] for row in excluded}
     changes = (("excluded", now - before), ("kept", before - now))
-    if changed := [f"{', '.join(sorted(names)[:SHOWN])} would be {what}" for what, names in changes if names]:
+    if changed := [f"{', '.join(sorted(names)[:SHOWN_NAMES])} would be {what}" for what, names in changes if names]:
         raise UsageError(
             f"{folder}: this run already has folds for other patients; now {'; '.join(changed)}: choose another output"
         )
@@ -392,7 +394,7 @@ def _print_counts(
         for key in {(outcome(finding, decisions, study.qc), finding.reason): None for finding in of_patient}:
             patients[key].append(name)
     for (became, reason), names in sorted(patients.items()):
-        some = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+        some = ", ".join(names[:SHOWN_NAMES]) + (f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else "")
         say(console, f"qc: {len(names)} {became}, {reason}: {some}", WARNING)
     if counts := Counter(decision.keep for decision in decisions.values()):
         say(console, f"a reviewer's decisions were followed: {counts[True]} to keep, {counts[False]} to drop")

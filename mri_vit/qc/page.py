@@ -21,15 +21,15 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import REASONS
 
 PICTURE = ".webp"
-QUALITY = 75  # WebP's scale: 40 kB a patient, at all of the sheet's pixels, which a card of the grid shows nearly all of
-SHOWN = {  # the figures of a patient's card: key of the record, words, unit, digits
+WEBP_QUALITY = 75  # WebP's scale: 40 kB a patient, at all of the sheet's pixels, which a card of the grid shows nearly all of
+SHOWN_FIGURES = {  # the figures of a patient's card: key of the record, words, unit, digits
     "turned_degrees": ("rotated by", "°", 0),
     "middle_degrees": ("midsagittal plane leans", "°", 1),
     "squeezed": ("MNI152 brain squeezed to", "", 2),
     "fluid_contrast": ("T2 minus FLAIR in fluid", " SD", 1),
     "enhancement": ("T1ce minus T1", " SD", 1),
 }
-OF_SCAN = {  # the same for each scan, a row of a table
+SCAN_FIGURES = {  # the same for each scan, a row of a table
     "likeness": ("similarity to the reference", "", 2),
     "own_to_mirrored": ("ratio to the similarity with its mirror image", "", 2),
     "signal_to_noise": ("signal-to-noise", "", 0),
@@ -38,7 +38,7 @@ OF_SCAN = {  # the same for each scan, a row of a table
     "filled": ("brain covered", "", 2),
 }
 COLUMNS_OF_SCAN = (
-    *(words for words, _, _ in OF_SCAN.values()),
+    *(words for words, _, _ in SCAN_FIGURES.values()),
     "similarity below the cohort's median, robust SD",
     "histogram from the cohort's median, robust SD",
     "brain in the field of view",
@@ -63,7 +63,7 @@ class Card:
 
     @property
     def state(self) -> str:
-        """Excluded, flagged, kept or without findings; a patient whom a reviewer drops is excluded."""
+        """Excluded, flagged, kept or without findings; a patient that a reviewer drops is excluded."""
         if self.decision and not self.decision.keep:
             return check.EXCLUDED
         outcomes = {outcome for _, outcome in self.findings}
@@ -124,7 +124,7 @@ def _card(study: Study, checked: CheckedCohort, name: str, pixels: tuple[int, in
         pixels,
         [(finding, check.outcome(finding, checked.decisions, study.qc)) for finding in checked.findings[name]],
         checked.decisions.get(name),
-        [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN.items()],
+        [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN_FIGURES.items()],
         {scan: _of_scan(record, scan, far) for scan in quality["scans"]},
         [(part, f"{share:.0%}") for part, share in quality["coverage"].items()],
         record["brain_ml"],
@@ -139,7 +139,7 @@ def _of_scan(record: Mapping[str, Any], scan: str, far: Mapping[str, Mapping[str
     held = steps.get("overlap", {}).get("shares", {}).get(scan)
     contrast = steps.get("bias", {}).get("scans", {}).get(scan, {}).get("lesion_like_contrast")
     return [
-        *(_shown(figures.get(key), digits) for key, (_, _, digits) in OF_SCAN.items()),
+        *(_shown(figures.get(key), digits) for key, (_, _, digits) in SCAN_FIGURES.items()),
         *(_shown(far[figure].get(scan), 1) for figure in ("likeness", "histogram")),
         _shown(held, 2),
         f"{contrast[0]:.2f} to {contrast[1]:.2f}" if contrast else "–",
@@ -152,5 +152,5 @@ def _shown(value: Any, digits: int) -> str:
 
 def _webp(picture: Image.Image) -> bytes:
     out = BytesIO()
-    picture.save(out, "WEBP", quality=QUALITY)
+    picture.save(out, "WEBP", quality=WEBP_QUALITY)
     return out.getvalue()

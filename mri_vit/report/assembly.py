@@ -17,7 +17,7 @@ from mri_vit.report import verdicts
 from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
-from mri_vit.report.numbers.patients import FEWEST_PAIRS
+from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.reading.run import Map, Run, read_run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
@@ -289,7 +289,7 @@ def with_verdict(figures: AddedValueFigures) -> AddedValue:
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:
-    return Failures(**vars(worst), fewest_pairs=FEWEST_PAIRS, sentence=failures_sentence(worst, verdict))
+    return Failures(**vars(worst), fewest_pairs=MIN_PAIRS, sentence=failures_sentence(worst, verdict))
 
 
 def expected_verdicts(expected: Mapping[str, Kind], endpoints: Mapping[str, AnyEndpoint]) -> dict[str, ExpectedVerdict]:
@@ -338,33 +338,33 @@ def _comparator_maps(run: Run, model: str, predicted: Mapping[str, Kind]) -> Com
     return ComparatorMaps(maps=tuple(patient(one, evaluated) for one in shown), scores=evaluated, notes=notes)
 
 
-def evaluation(figures: MapEvaluationFigures, predicted: Mapping[str, Kind], taught: bool) -> MapEvaluation:
+def evaluation(figures: MapEvaluationFigures, predicted: Mapping[str, Kind], mask_supervised: bool) -> MapEvaluation:
     """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps, and
-    `taught` is whether its training was supervised with tumour masks.
+    `mask_supervised` is whether its training was supervised with tumour masks.
     """
     return MapEvaluation(
         patients=figures.patients,
         settings=figures.settings,
         rules=tuple(map_sentences.map_rules()),
-        endpoints={name: _endpoint_maps(name, one, predicted[name], taught) for name, one in figures.endpoints.items()},
+        endpoints={name: _endpoint_maps(name, one, predicted[name], mask_supervised) for name, one in figures.endpoints.items()},
     )
 
 
-def _endpoint_maps(name: str, figures: EndpointMapFigures, predicted: Kind, taught: bool) -> EndpointMaps:
+def _endpoint_maps(name: str, figures: EndpointMapFigures, predicted: Kind, mask_supervised: bool) -> EndpointMaps:
     methods = {}
     for method, one in figures.methods.items():
         answers = verdicts.map_answers(one, predicted)
         methods[method] = MapResult(
             **dict(one),
-            verdict=map_sentences.map_verdict_sentence(one, answers, name, predicted, taught),
-            checks=map_sentences.map_checks(one, answers, taught),
+            verdict=map_sentences.map_verdict_sentence(one, answers, name, predicted, mask_supervised),
+            checks=map_sentences.map_checks(one, answers, mask_supervised),
             verdict_kind=answers.kind,
         )
     return EndpointMaps(
         predicted=predicted,
         no_finding=None if predicted == "better" else map_sentences.no_finding(name, predicted),
         with_tumour=figures.with_tumour,
-        taught=taught,
+        mask_supervised=mask_supervised,
         methods=methods,
         curves=figures.curves,
         agreement=figures.agreement,

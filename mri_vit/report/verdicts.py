@@ -1,7 +1,7 @@
 """Verdicts, by rules that are fixed before any result is seen: how a model stands against chance, the controls and the study's
 own model, and whether its maps may carry a finding.
 
-A map can only be a finding where the prediction is one: without it, nothing is said of the tumour.
+A map can only be a finding where the prediction is one: without it, the report says nothing about the tumour.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigur
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_compared
 from mri_vit.settings.sections import AnyMethod
 
-FEWEST = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
-PERFECT = 0.995  # an AUC or C of at most one pair in 200 out of order
+MIN_RARER_GROUP = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
+PERFECT_DISCRIMINATION = 0.995  # an AUC or C of at most one pair in 200 out of order
 NEAR_CHANCE = 0.6  # of the best control: a third of what lies between chance and 0.8, say; the built-in cohort's bound too
-GAP = 0.9  # between the probabilities of the two classes: models give it to patients they were fitted on
-FEWEST_FOLDS = 3  # thresholds that are each their own fold's optimum by luck: two to six in a hundred, three of them 1 in 5000
+MIN_PROBABILITY_GAP = 0.9  # between the probabilities of the two classes: models give it to patients they were fitted on
+# thresholds that are each their own fold's optimum by luck: two to six in a hundred, three of them 1 in 5000
+MIN_THRESHOLD_FOLDS = 3
 
 Unjudged = Literal["few", "one class", "no pair", "no interval"]
 TooGood = Literal["truth", "control", "gap"]
@@ -33,7 +34,7 @@ ComparatorStanding = Literal["better", "worse", "alike", "undefined"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is to be said of a model on an endpoint."""
+    """What the report says about a model on an endpoint."""
 
     kind: Kind  # undefined where labels may leak
     against_chance: Kind
@@ -91,7 +92,7 @@ def unjudged(result: Numbers) -> Unjudged | None:
     """Why a result cannot be judged; None where it can."""
     if not result.rarer:
         return "one class"
-    if result.rarer < FEWEST:
+    if result.rarer < MIN_RARER_GROUP:
         return "few"
     if math.isnan(result.chance_test.p_adjusted):
         return "no pair"
@@ -126,12 +127,12 @@ def too_good(model: str, models: Mapping[str, Numbers], caveats: Caveats) -> Too
         return None
     if caveats.like_truth:
         return "truth"
-    if caveats.gap >= GAP:
+    if caveats.gap >= MIN_PROBABILITY_GAP:
         return "gap"
     others = [name for name in models if is_bar(name) and name != model]
     controls = [models[name].judged.value for name in others]
     known = [value for value in controls if not math.isnan(value)]
-    if known and models[model].judged.value >= PERFECT and max(known) <= NEAR_CHANCE:
+    if known and models[model].judged.value >= PERFECT_DISCRIMINATION and max(known) <= NEAR_CHANCE:
         return "control"
     return None
 
@@ -154,7 +155,7 @@ def leaking(endpoints: Mapping[str, Mapping[str, Numbers]]) -> frozenset[str]:
     points = [result.operating_point for result in binary.values() if result.operating_point]
     cells = sum(len(point.thresholds) for point in points)
     own = sum(point.own_optimum for point in points)
-    return frozenset(twice | (set(binary) if cells >= FEWEST_FOLDS and own == cells else set()))
+    return frozenset(twice | (set(binary) if cells >= MIN_THRESHOLD_FOLDS and own == cells else set()))
 
 
 def of_added_value(hazard_ratio: float, p: float) -> Kind:
@@ -221,8 +222,9 @@ def tells_site(probe: ProbeFigures) -> bool:
 
 # Maps.
 
-ALIKE = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
-FEWEST_SCORED = 5  # a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
+MIN_MAP_CORRELATION = 0.5  # rank correlation: below it two maps share less than a quarter (0.5²) of the variance of their ranks
+# a bootstrap of n patients has n^n draws: with five, over three thousand; with four, 256 for 1000 resamples
+MIN_SCORED_PATIENTS = 5
 
 Answer = Literal["yes", "no", "unsettled", "undefined"]
 OnTumour = Literal["less", "more", "no more", "undefined"]  # than the tumour's share of the grid positions
@@ -255,7 +257,7 @@ def map_answers(result: MapFigures, predicted: Kind) -> Answers:
 
 
 def is_finding(result: Result) -> bool:
-    """Whether what a model was found to tell lets its maps stand for it: better than chance, and no doubt about why."""
+    """Whether a model's result allows its maps to be a finding: better than chance, and no doubt about why."""
     sites = result.within_sites
     return result.verdict_kind == "better" and not result.too_good and not (sites and sites.confounded)
 
@@ -264,16 +266,16 @@ def moved(similarity: Mean) -> Answer:
     """Whether a map is another one after something was destroyed: yes where the rank correlation's interval ends below 0.5."""
     if not is_enough(similarity):
         return "undefined"
-    return "yes" if similarity.high < ALIKE else "no"
+    return "yes" if similarity.high < MIN_MAP_CORRELATION else "no"
 
 
 def is_enough(estimate: Mean) -> bool:
     """Whether an estimate is of enough patients to be judged."""
-    return estimate.n >= FEWEST_SCORED and not math.isnan(estimate.low)
+    return estimate.n >= MIN_SCORED_PATIENTS and not math.isnan(estimate.low)
 
 
 def best_method(endpoint: EndpointMaps) -> AnyMethod | None:
-    """The method whose maps pass and lie most on the tumour, or, without masks or where they taught it, fall furthest beyond
+    """The method whose maps pass and lie most on the tumour, or, without masks or with mask supervision, fall furthest beyond
     random.
     """
     passing: list[AnyMethod] = [name for name, result in endpoint.methods.items() if result.verdict_kind == "passes"]
@@ -281,7 +283,7 @@ def best_method(endpoint: EndpointMaps) -> AnyMethod | None:
     def rank(name: AnyMethod) -> tuple[float, float]:
         figures = (endpoint.methods[name].energy_ratio.value, endpoint.methods[name].deletion_gain.value)
         on_tumour, gain = (-math.inf if math.isnan(value) else value for value in figures)
-        return (gain, 0.0) if endpoint.taught else (on_tumour, gain)
+        return (gain, 0.0) if endpoint.mask_supervised else (on_tumour, gain)
 
     return max(passing, key=rank) if passing else None
 

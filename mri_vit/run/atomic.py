@@ -32,7 +32,7 @@ STEM_LIMIT = 120  # characters of a file's name that stay in its part's: with ho
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk says that it has no locks
 ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into: each is a few system calls
 # A lock may not reach other hosts (NFS with "nolock", Lustre with "localflock"): what one of these builds is left alone for a
-# day, by the clock of the disk. Nobody prepares one patient for so long.
+# day, by the clock of the disk. No patient takes so long to prepare.
 FOREIGN_REST_S = 24 * 3600.0
 BUILDING = ".building"  # beside the target: parts lie in it, so that no sweep lists thousands of finished neighbours
 OCCUPIED = (errno.ENOTEMPTY, errno.EEXIST)
@@ -43,7 +43,7 @@ LOCK_FILES = (".lock", ".holder")  # of an output that a process holds, or held
 
 
 def name_for(name: str) -> str:
-    """A name for the part of the file or folder `name` that nobody else chooses."""
+    """A name for the part of the file or folder `name` that no other process chooses."""
     return f"{name[:STEM_LIMIT]}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
@@ -70,7 +70,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 @contextmanager
 def leased(home: Path, name: str) -> Iterator[Path]:
-    """A new folder in `home`, which nobody sweeps while the block lasts; what is left of it then goes, and `home` if empty."""
+    """A new folder in `home`, which is not swept while the block lasts; what is left of it then goes, and `home` if empty."""
     part = home / name_for(name)
     try:
         with _lease(part):
@@ -110,7 +110,7 @@ def _lease(part: Path) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            file.unlink(missing_ok=True)  # before it is released, so that nobody takes a lease that is about to go
+            file.unlink(missing_ok=True)  # before it is released, so that no process takes a lease that is about to go
             lock.release()
 
 
@@ -152,7 +152,7 @@ def sweep_older(home: Path, names: set[str]) -> None:
 
 
 def _host() -> str:
-    """The machine, told from others whose names begin alike."""
+    """The machine, distinguished from others whose names begin alike."""
     name = platform.node()
     return f"{re.sub(r'[^A-Za-z0-9-]', '-', name)[:9]}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
 
@@ -171,7 +171,7 @@ def _rest_s(path: Path) -> float:
 
 
 def lives(host: str, process: int) -> bool:
-    """Whether a process lives; of another machine's nobody knows, and it is said to."""
+    """Whether a process lives; one of another machine counts as living."""
     return host != platform.node() or _alive(process)
 
 

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_S = 5.0  # between two looks at a cluster's queue, whose scheduler serves many
-ARRAY = 500  # jobs in an array: SLURM's MaxArraySize is 1001 unless the cluster says otherwise
-TERMS = 1000  # how often a job that ran out of time goes on; submitit's 3 would end a long fold
+ARRAY_JOBS = 500  # jobs in an array: SLURM's MaxArraySize is 1001 unless the cluster says otherwise
+MAX_TIMEOUTS = 1000  # how often a job that ran out of time goes on; submitit's 3 would end a long fold
 LATE_S = 20.0  # a result may be seen that much later than its job leaves the queue, on a disk over a network
 ASKING_S = 60  # for squeue and scancel; a busy scheduler takes its time
 ANSWER_S = 20  # for dask's scheduler to answer
@@ -170,10 +170,10 @@ class Resumed:
 
 
 class Queue:
-    """SLURM's queue, by submitit, as `Cluster`: tasks become jobs, and files tell how they ended. No port is opened.
+    """SLURM's queue, by submitit, as `Cluster`: tasks become jobs, and files record how they ended. No port is opened.
 
-    A job that is preempted or out of time goes back into the queue and on from its own files. Of one that was killed nothing
-    tells where SLURM keeps no accounts; it is lost when it is in the queue no more and has left no result.
+    A job that is preempted or out of time goes back into the queue and on from its own files. Of one that was killed there is
+    no record where SLURM keeps no accounts; it is lost when it is in the queue no more and has left no result.
     """
 
     def __init__(self, at: Workplace) -> None:
@@ -185,7 +185,7 @@ class Queue:
         logging.getLogger("submitit").setLevel(logging.ERROR)
         self._folder, asked = at.home / "%j", at.slurm
         try:
-            self._sbatch = submitit.SlurmExecutor(self._folder, max_num_timeout=TERMS)
+            self._sbatch = submitit.SlurmExecutor(self._folder, max_num_timeout=MAX_TIMEOUTS)
         except RuntimeError:
             raise UsageError('executor "slurm": no srun here; run on a machine from which jobs are handed in') from None
         wanted = {"partition": asked.partition, "gpus_per_node": asked.gpus or None}
@@ -207,7 +207,7 @@ class Queue:
     def __exit__(self, *_: object) -> None:
         pass
 
-    most = ARRAY
+    most = ARRAY_JOBS
 
     def submit(self, tasks: Sequence[Task]) -> list[str]:
         """Hand tasks in, as an array. Raises UsageError with what sbatch says."""
@@ -277,8 +277,8 @@ class Queue:
         if not names:
             return set()
         whole = ",".join(sorted({name.partition("_")[0] for name in names}))
-        said = _ask("squeue", "--noheader", "--array", "--format=%i", f"--jobs={whole}")
-        return set(said.split())
+        printed = _ask("squeue", "--noheader", "--array", "--format=%i", f"--jobs={whole}")
+        return set(printed.split())
 
 
 def _ask(*command: str) -> str:
@@ -353,5 +353,5 @@ class Scheduler:
             self._futures[name].cancel()
 
     def left(self, names: Sequence[str]) -> str:
-        """They are not left: the scheduler drops what nobody holds."""
+        """They are not left: the scheduler drops what no client holds."""
         return "interrupted; what workers were at is finished, the rest was taken back; the same command goes on"

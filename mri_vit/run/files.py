@@ -45,7 +45,7 @@ CONTROLS = "controls"  # a folder per control, with its folds
 REPORT = "report"
 INSPECT = "inspect"
 JOBS = "jobs"  # a folder per stage while it runs; see run/jobs.py
-LOOKED = "qc"  # the page of all patients, the worst first
+QC_FOLDER = "qc"  # the page of all patients, the worst first
 FOLD_GLOB = "*fold-*"  # see `fold_folder`
 SEED_GLOB = "seed-*"  # in the folder of a fold; see `seed_folder`
 

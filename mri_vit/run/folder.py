@@ -1,4 +1,4 @@
-"""The folder of a run: claimed by one process at a time, and saying what it was made with and where.
+"""The folder of a run: claimed by one process at a time, with a record of what it was made with and where.
 
 Paths in a run's records are relative to the run, so that a tree of studies can be copied; a run alone finds what it was made
 from where it was then, which `origin.json` says.
@@ -38,7 +38,7 @@ _MODELS = tuple(
     f"{kind}/*{deeper}" for kind in (files.COMPARATORS, files.CONTROLS) for deeper in ("", *(f"/{fold}" for fold in _FOLDS))
 )
 _INSPECT = (files.INSPECT, f"{files.COMPARATORS}/*/{files.INSPECT}")
-_PAGES = (files.REPORT, f"{files.REPORT}/*", *_INSPECT, *(f"{page}/*" for page in _INSPECT), files.LOOKED)
+_PAGES = (files.REPORT, f"{files.REPORT}/*", *_INSPECT, *(f"{page}/*" for page in _INSPECT), files.QC_FOLDER)
 FOLDERS = (
     files.MAPS,
     f"{files.MAPS}/*",

@@ -39,16 +39,16 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Executor, Slurm
 
 LEDGER = "handed_out.json"
-WORKING = ".working.json"  # how the files of those who work end
+WORKING_ENDING = ".working.json"  # how the files of those who work end
 FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
 Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
 CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
-VISIBLE = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
 @dataclass
 class Ledger:
-    """What was handed out: to whom, each task's jobs with hashes of what there is to do, and what failed."""
+    """What was handed out: to which worker, each task's jobs with hashes of what there is to do, and what failed."""
 
     executor: str
     submitted: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -71,7 +71,7 @@ def read_ledger(home: Path) -> Ledger | None:
 
 @contextmanager
 def working_on(home: Path | None, name: str) -> Iterator[None]:
-    """Say in `home` who works on a job for as long as the block lasts; without a `home` nothing is said."""
+    """Record in `home` which process works on a job for as long as the block lasts; without a `home` there is no record."""
     if home is None:
         yield
         return
@@ -84,7 +84,7 @@ def working_on(home: Path | None, name: str) -> Iterator[None]:
 
 def turn_to_job(home: Path, name: str) -> None:
     """Say in `home` that this process works on a job now, and no longer on another."""
-    for file in home.glob(f"*{WORKING}"):
+    for file in home.glob(f"*{WORKING_ENDING}"):
         if read_json_or_empty(file).get("process") == os.getpid():
             file.unlink(missing_ok=True)
     _sign(home, name)
@@ -92,15 +92,15 @@ def turn_to_job(home: Path, name: str) -> None:
 
 def _sign(home: Path, name: str) -> Path:
     home.mkdir(parents=True, exist_ok=True)
-    file = home / f"{name.replace(' ', '+')}{WORKING}"
-    said = {"job": name, "host": platform.node(), "process": os.getpid()}
-    write_bytes(json.dumps({**said, "since": datetime.now(UTC).isoformat(timespec="seconds")}).encode(), file)
+    file = home / f"{name.replace(' ', '+')}{WORKING_ENDING}"
+    record = {"job": name, "host": platform.node(), "process": os.getpid()}
+    write_bytes(json.dumps({**record, "since": datetime.now(UTC).isoformat(timespec="seconds")}).encode(), file)
     return file
 
 
 def workers(home: Path) -> list[dict[str, Any]]:
     """Who works in a stage's folder: job, host, process, since. Who was killed is among them until somebody notices."""
-    found = [read_json_or_empty(file) for file in sorted(home.glob(f"*{WORKING}"))]
+    found = [read_json_or_empty(file) for file in sorted(home.glob(f"*{WORKING_ENDING}"))]
     return [one for one in found if {"job", "host", "process", "since"} <= one.keys()]
 
 
@@ -108,7 +108,7 @@ def forget_worker(home: Path | None, name: str) -> None:
     """The process that worked on this was killed."""
     if home is None:
         return
-    (home / f"{name.replace(' ', '+')}{WORKING}").unlink(missing_ok=True)
+    (home / f"{name.replace(' ', '+')}{WORKING_ENDING}").unlink(missing_ok=True)
 
 
 def close_ledger(home: Path) -> None:
@@ -192,7 +192,7 @@ class Cluster(Protocol):
         ...
 
     def left(self, names: Sequence[str]) -> str:
-        """What becomes of tasks whose results nobody waits for, and how to end them."""
+        """What becomes of tasks whose results are no longer awaited, and how to end them."""
         ...
 
 
@@ -214,8 +214,8 @@ def do_job(home: Path | None, name: str, function: Callable[..., Any], arguments
 
 
 def gpus(devices: int) -> list[str]:
-    """The GPUs that this process sees, as `VISIBLE` names them, in hands of so many; what is left over belongs to none."""
-    if (seen := os.environ.get(VISIBLE)) is not None:
+    """The GPUs that this process sees, as `VISIBLE_GPUS` names them, in hands of so many; what is left over belongs to none."""
+    if (seen := os.environ.get(VISIBLE_GPUS)) is not None:
         names = [name for name in seen.split(",") if name.strip()]
     else:
         import torch
@@ -231,11 +231,11 @@ def run_in_processes(
 
     Raises what `function` raises, and, when all others are done, `Killed` naming the jobs on which a process was killed.
     """
-    waiting, how, dealt = deque(jobs), dict[str, str](), gpus(devices)
+    waiting, how, assigned = deque(jobs), dict[str, str](), gpus(devices)
     while waiting:
-        suspects = yield from _together(function, jobs, waiting, workers, dealt)
+        suspects = yield from _together(function, jobs, waiting, workers, assigned)
         for name in suspects:
-            ending, result = _alone(name, function, jobs[name], dealt[:1])
+            ending, result = _alone(name, function, jobs[name], assigned[:1])
             if ending:
                 how[name] = ending
             else:
@@ -245,12 +245,12 @@ def run_in_processes(
 
 
 def _together(
-    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], waiting: deque[str], workers: int, dealt: list[str]
+    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], waiting: deque[str], workers: int, assigned: list[str]
 ) -> Generator[tuple[str, Any], None, list[str]]:
     """Work through `waiting` until it is empty or a process is killed; returns who was being worked on then."""
     cards = CONTEXT.SimpleQueue()
     for worker in range(workers):
-        cards.put(dealt[worker % len(dealt)] if dealt else "")
+        cards.put(assigned[worker % len(assigned)] if assigned else "")
     with ProcessPoolExecutor(workers, CONTEXT, _begin, (cards,)) as pool:
         running: dict[Future[Any], str] = {}
         try:
@@ -276,7 +276,7 @@ def _begin(cards: Any) -> None:
     """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
     end_with_parent()
     if card := cards.get():
-        os.environ[VISIBLE] = card
+        os.environ[VISIBLE_GPUS] = card
 
 
 def end_with_parent() -> None:
@@ -291,10 +291,10 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], dealt: list[str]) -> tuple[str, Any]:
+def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], assigned: list[str]) -> tuple[str, Any]:
     """How a process that does this and nothing else was killed ("" where it was not), and the result."""
     receiving, sending = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_report, args=(sending, function, arguments, dealt))
+    process = CONTEXT.Process(target=_report, args=(sending, function, arguments, assigned))
     process.start()
     sending.close()
     try:
@@ -302,10 +302,10 @@ def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], 
     except EOFError:  # it ended without a word
         process.join()
         code = process.exitcode or 0
-        if code >= 0:  # nobody killed it: it cannot even start, which is no job's fault
+        if code >= 0:  # it was not killed: it cannot even start, which is no job's fault
             raise MriVitError(f"a process ended with exit code {code} before it gave a result (for {name})") from None
         return _ending(code), None
-    except BaseException:  # interrupted: nobody waits for it any more
+    except BaseException:  # interrupted: its result is no longer awaited
         process.terminate()
         raise
     process.join()
@@ -314,11 +314,11 @@ def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], 
     return "", result
 
 
-def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], dealt: list[str]) -> None:
+def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], assigned: list[str]) -> None:
     """In the process."""
     end_with_parent()
-    if dealt:
-        os.environ[VISIBLE] = dealt[0]
+    if assigned:
+        os.environ[VISIBLE_GPUS] = assigned[0]
     try:
         done = None, function(*arguments)
     except Exception as error:
@@ -334,7 +334,7 @@ def _ending(code: int) -> str:
 
 
 def detached(words: Sequence[str], folder: Path) -> int:
-    """Start `mri-vit` with these words, printing to the log in `folder`; the number of its process, which nobody waits for."""
+    """Start `mri-vit` with these words, printing to the log in `folder`; the number of its process, which runs on by itself."""
     folder.mkdir(parents=True, exist_ok=True)
     log = str(folder / files.LOG)
     command = [sys.executable, "-c", "from mri_vit.cli import main; main()", *words]

@@ -17,17 +17,17 @@ from pathlib import Path
 
 from mri_vit.errors import MriVitError, OutOfResource, UsageError
 
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, no more of the user's share of it, no larger file
-REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
+DISK_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # no space, no more of the user's share of it, no larger file
+WRITE_REFUSED = {errno.EROFS, errno.EACCES, errno.EPERM}
 DISK = re.compile(r"(?i)no space left|os error 28\b|disk quota exceeded|file too large|os error 27\b|os error 122\b")
 MEMORY = re.compile(r"(?i)out of memory|not enough memory|bad_alloc|CPUAllocator|(unable to|cannot|can't|failed to) allocate")
-ASKED = re.compile(r"(?i)(?:allocate)\s+([\d.]+)\s*(bytes|[KMGTP]i?B)\b")
+REQUESTED_BYTES = re.compile(r"(?i)(?:allocate)\s+([\d.]+)\s*(bytes|[KMGTP]i?B)\b")
 UNITS = {"bytes": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "pb": 10**15}
 UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40, "pib": 2**50}
 CGROUP = Path("/sys/fs/cgroup")  # of a container or a job, which may have less than the machine
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-NEVER = 2**31 - 1  # bytes at the heap's end that are given back, the largest number that mallopt takes
-LARGE = 2**30  # bytes of a block that comes from the kernel itself and goes back to it; activations are smaller
+MAX_TRIM_BYTES = 2**31 - 1  # bytes at the heap's end that are given back, the largest number that mallopt takes
+LARGE_BLOCK_BYTES = 2**30  # bytes of a block that comes from the kernel itself and goes back to it; activations are smaller
 
 
 def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = "") -> OutOfResource | None:
@@ -42,23 +42,23 @@ def lack(error: BaseException, place: Path, disk_bytes: int = 0, smaller: str = 
     if isinstance(error, BrokenExecutor):
         return OutOfResource(f"{place}: a process was killed, probably for lack of memory: {megabytes(free_memory())} free")
     number = error.errno if isinstance(error, OSError) else None
-    said = " ".join(str(error).split())
+    message = " ".join(str(error).split())
     file = f" ({error.filename})" if isinstance(error, OSError) and error.filename else ""
-    if number in FULL or (number is None and DISK.search(said)):
+    if number in DISK_FULL or (number is None and DISK.search(message)):
         needed = f"{megabytes(disk_bytes)} needed, " if disk_bytes else ""
         remedy = "make room, and the same command goes on"
         return OutOfResource(f"{place}: the disk is full{file}: {needed}{megabytes(free_disk(place))} free; {remedy}")
-    if number in REFUSED:
-        return OutOfResource(f"{place}: not allowed to write{file}: {error.strerror if isinstance(error, OSError) else said}")
-    if isinstance(error, MemoryError) or number == errno.ENOMEM or MEMORY.search(said):
-        asked = ASKED.search(said)
+    if number in WRITE_REFUSED:
+        return OutOfResource(f"{place}: not allowed to write{file}: {error.strerror if isinstance(error, OSError) else message}")
+    if isinstance(error, MemoryError) or number == errno.ENOMEM or MEMORY.search(message):
+        asked = REQUESTED_BYTES.search(message)
         needed = f"{megabytes(round(float(asked[1]) * UNITS[asked[2].lower()]))} needed at once, " if asked else ""
-        free = "" if "CUDA" in said else f"{megabytes(free_memory())} free"
-        device = " of the GPU" if "CUDA" in said else ""
+        free = "" if "CUDA" in message else f"{megabytes(free_memory())} free"
+        device = " of the GPU" if "CUDA" in message else ""
         remedy = (
             f"; try {smaller}" if smaller else "; try fewer prepare.workers, or a smaller train.batch_size or train.token_budget"
         )
-        return OutOfResource(f"{place}: out of memory{device}: {needed}{free or said[:300]}{remedy}; the same command goes on")
+        return OutOfResource(f"{place}: out of memory{device}: {needed}{free or message[:300]}{remedy}; the same command goes on")
     return None
 
 
@@ -119,9 +119,9 @@ def require_gpus(count: int) -> None:
 
 @cache
 def keep_freed_memory() -> bool:
-    """Keep freed memory for the rest of this process; whether its C library can be told so. No number depends on it."""
+    """Keep freed memory for the rest of this process; whether its C library allows that. No number depends on it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # not glibc
         return False
-    return bool(mallopt(MMAP_THRESHOLD, LARGE) and mallopt(TRIM_THRESHOLD, NEVER))
+    return bool(mallopt(MMAP_THRESHOLD, LARGE_BLOCK_BYTES) and mallopt(TRIM_THRESHOLD, MAX_TRIM_BYTES))

@@ -56,15 +56,15 @@ def progress(console: Console) -> Iterator[Progress]:
         with bars:
             yield bars
         return
-    told = set()
-    with _every_minute(lambda: _tell(bars, told)):
+    reported = set()
+    with _every_minute(lambda: _report(bars, reported)):
         yield bars
     stop_clocks(bars)
-    _tell(bars, told)
+    _report(bars, reported)
 
 
 def stop_clocks(bars: Progress) -> None:
-    """Stop the clocks that run: nobody goes on with these tasks."""
+    """Stop the clocks that run: these tasks do not go on."""
     for task in bars.tasks:
         if task.stop_time is None:
             bars.stop_task(task.id)
@@ -72,7 +72,7 @@ def stop_clocks(bars: Progress) -> None:
 
 @contextmanager
 def waiting(console: Console, title: str) -> Iterator[None]:
-    """What is done meanwhile, and nobody can say how far it is."""
+    """Work of unknown length that is done meanwhile."""
     if _shown(console):
         with console.status(plain(title)):
             yield
@@ -94,13 +94,13 @@ def progress_line(task: Task) -> str:
     return ", ".join(filter(None, [done, task.fields.get("note")]))
 
 
-def _tell(bars: Progress, told: set[int]) -> None:
+def _report(bars: Progress, reported: set[int]) -> None:
     """A line for each task; a last one for each that is over, and none for one that had nothing to do."""
     for task in bars.tasks:
-        if task.id in told or task.total == 0:
+        if task.id in reported or task.total == 0:
             continue
         if _over(task):
-            told.add(task.id)
+            reported.add(task.id)
         say(bars.console, progress_line(task))
 
 
@@ -114,14 +114,14 @@ def _shown(console: Console) -> bool:
 
 
 @contextmanager
-def _every_minute(tell: Callable[[], None]) -> Iterator[None]:
-    """Tell it in a thread of its own, for an epoch may take longer."""
+def _every_minute(report: Callable[[], None]) -> Iterator[None]:
+    """Call `report` in a thread of its own, for an epoch may take longer."""
     over = Event()
 
     def repeat() -> None:
         while not over.wait(EVERY_S):
             try:
-                tell()
+                report()
             except OSError:  # whoever was reading has gone; what is printed next says so
                 return
 

@@ -155,9 +155,9 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     whole = fault["type"] == "missing" or isinstance(fault["input"], dict)  # a whole section is no help to see
     found = "" if whole else f" (found {fault['input']!r})"
     expected = EXPECTED.get(fault["type"])
-    said = expected.format(**_in_words(fault.get("ctx", {}))) if expected else fault["msg"].removeprefix("Value error, ")
+    wanted = expected.format(**_in_words(fault.get("ctx", {}))) if expected else fault["msg"].removeprefix("Value error, ")
     cure = f"; {CLASSES}" if location[:1] == ["endpoints"] and key == "kind" and fault["type"] == "literal_error" else ""
-    return f"{where}: {name or 'study'}: {said}{found}{cure}"
+    return f"{where}: {name or 'study'}: {wanted}{found}{cure}"
 
 
 def _in_words(context: dict[str, Any]) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def _default(field: FieldInfo) -> str | None:
 
 MIN_LIKENESS = 0.65  # as out is to output (0.67), and augment is not to target (0.62)
 SURE_LIKENESS = 0.8  # as train.epochs is to tran.epochs (0.96), and model.epochs is not (0.61)
-TIE = 0.02  # difference of likeness that does not say which of two was meant
+LIKENESS_TIE = 0.02  # difference of likeness that does not say which of two was meant
 SHORTEST_START = 3  # letters with which to begin a name: out, gpu
 
 
@@ -370,7 +370,7 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str = "") -> str:
 def _best(likeness: Mapping[str, float], names: list[str], least: float) -> list[str]:
     """Those of the names that are most alike, and as much as `least`."""
     best = max(likeness.values(), default=0.0)
-    return [name for name in names if best >= least and likeness[name] >= best - TIE]
+    return [name for name in names if best >= least and likeness[name] >= best - LIKENESS_TIE]
 
 
 def _begun(last: str, wanted: str) -> bool:
@@ -415,5 +415,5 @@ def demo_study_file() -> Path:
 
 
 def all_from_demo(patients: Iterable[str]) -> bool:
-    """Whether these are patients of the built-in cohort alone, by their ids; nobody is."""
+    """Whether these are patients of the built-in cohort alone, by their ids; false where there are none."""
     return all(patient.startswith(DEMO_PATIENT) for patient in patients)

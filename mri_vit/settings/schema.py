@@ -75,9 +75,9 @@ TOKENS_ALONE = {
     "mask_supervision_attention": 0.0,
     "tumour_tokens_first": False,
 }  # keys of [train] for a Vision Transformer, and off
-MOST_SHARED = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
+MAX_SHARED_SEQUENCES = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 MAE_IS_FOR_VIT = (  # with method and architecture
-    "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino teaches any network"
+    "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino pretrains any network"
 )
 NO_BLOCK = "maps need a block to attend, and model.depth 0 has none"
 SPLIT = ("folds", "repeats", "leave_out")  # keys of [train] that divide the patients, for all compared models alike
@@ -148,7 +148,7 @@ class Study(Section):
         return self
 
     def _left_out(self, section: str, key: str) -> None:
-        """Fill a key of a section in with the study's channels, where nobody gave it."""
+        """Fill a key of a section in with the study's channels, where the file does not give it."""
         found: Section = getattr(self, section)
         if key not in found.model_fields_set:
             object.__setattr__(self, section, found.model_copy(update={key: self.channels}))  # frozen is what a study becomes
@@ -262,10 +262,10 @@ class Study(Section):
             raise ValueError('maps need architecture "vit"; set explain.patients and explain.scored to 0, or change it')
         if self.explained and not model.attends:
             raise ValueError(f"{NO_BLOCK}; set explain.patients and explain.scored to 0, or model.depth to 1 or more")
-        if self.explained and len(self.channels) > MOST_SHARED:
+        if self.explained and len(self.channels) > MAX_SHARED_SEQUENCES:
             raise ValueError(
                 f"a score is shared out among sequences by every set of them, 2^{len(self.channels)} for {len(self.channels)} "
-                f"channels; at most {MOST_SHARED} with maps: name fewer, or set explain.patients and explain.scored to 0"
+                f"channels; at most {MAX_SHARED_SEQUENCES} with maps: name fewer, or set explain.patients and explain.scored to 0"
             )
         if train.batch_size % train.devices:
             raise ValueError(

@@ -129,10 +129,10 @@ class Explain(Section):
         default=None, ge=0, description="Patients whose maps are written, in cohort order; unset is all."
     )
     scored: int | None = Field(
-        default=None, ge=0, description="Patients on whom maps are evaluated, in cohort order; unset is all."
+        default=None, ge=0, description="Patients whose maps are evaluated, in cohort order; unset is all."
     )
 
-    # none: maps of 35 comparators are nobody's wish, and one patient's are evaluated by a thousand passes through a network
+    # none: maps of 35 comparators are rarely wanted, and one patient's are evaluated by a thousand passes through a network
     comparators: tuple[str, ...] = Field(
         default=(),
         exclude_if=lambda names: not names,  # a study without them has the records that it always had
@@ -147,7 +147,7 @@ class Explain(Section):
 
     @property
     def of_maps(self) -> dict[str, Any]:
-        """What a map depends on, as it stands beside the maps; the others only say for whom maps are made."""
+        """What a map depends on, as it stands beside the maps; the others only say for which patients maps are made."""
         return {"methods": list(self.methods)}
 
 
@@ -179,13 +179,13 @@ Reason = Literal[
 ]
 REASONS = get_args(Reason)
 BRAIN_ML = (700.0, 2100.0)  # adults from atrophy to the largest
-WRONG = ("mirrored", "another head", "exchanged", "part missing", "empty")  # the scans are not what the table says they are
+WRONG_SCAN = ("mirrored", "another head", "exchanged", "part missing", "empty")  # the scans are not what the table says they are
 
 
 class Quality(Section):
     """Limits beyond which a prepared patient is excluded or flagged."""
 
-    exclude: tuple[Reason, ...] = Field(default=WRONG, description="Reasons that exclude a patient; the others flag.")
+    exclude: tuple[Reason, ...] = Field(default=WRONG_SCAN, description="Reasons that exclude a patient; the others flag.")
     decisions: Path | None = Field(default=None, description="A reviewer's table; unset is qc_decisions.csv beside the cohort's.")
     own_to_mirrored: float = Field(  # excludes; 12 real patients 1.42 to 3.9, 40 synthetic 1.29 and more; other heads 0.8 to 1.14
         default=1.15, gt=1, description="Least likeness to the reference over that to its mirror image."

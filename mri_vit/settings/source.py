@@ -39,7 +39,7 @@ CONVERTERS = {  # by what a format's name begins with; each keeps the scan's pla
     "MRtrix": "mrconvert",
     "MINC": "mnc2nii, or nibabel",
 }
-SAID = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
+ERROR_WORDS = {errno.ENOENT: ABSENT, errno.ENOTDIR: ABSENT, errno.ELOOP: "a link that leads back to itself"}
 UNUSABLE = {
     errno.ENAMETOOLONG: "a name that is too long for a file",
     errno.ELOOP: "a link that leads back to itself",
@@ -54,7 +54,7 @@ VALUE_REPRESENTATIONS = {  # of these elements, DICOM PS3.5, 6.2
 }
 LONG_REPRESENTATIONS = {b"OB", b"SQ", b"UN", b"UT"}  # whose length has four bytes
 UNDEFINED = 0xFFFFFFFF  # the length of a sequence that ends by a mark
-MOST_SHOWN = 200  # characters of a path in a message; the start and the end of a longer one say which it is
+MAX_PATH_LETTERS = 200  # characters of a path in a message; the start and the end of a longer one say which it is
 
 
 def fault(path: Path) -> str:
@@ -64,8 +64,8 @@ def fault(path: Path) -> str:
     except ValueError:
         return "no such file: its name holds a NUL character"
     except OSError as error:
-        said = SAID.get(error.errno or 0, f"cannot be read: {error.strerror}")
-        return said + _near(path) if said == ABSENT else said
+        reason = ERROR_WORDS.get(error.errno or 0, f"cannot be read: {error.strerror}")
+        return reason + _near(path) if reason == ABSENT else reason
     if stat.S_ISREG(mode):
         return other_format(path)
     kind = KINDS.get(stat.S_IFMT(mode), "something else")
@@ -145,7 +145,7 @@ def _elements(start: bytes, order: Literal["little", "big"], explicit: bool) -> 
 def shown(path: Path | str) -> str:
     """A path as a message has it: shortened where it is absurdly long."""
     text = str(path)
-    return text if len(text) <= MOST_SHOWN else f"{text[: MOST_SHOWN // 2]} … {text[-MOST_SHOWN // 2 :]}"
+    return text if len(text) <= MAX_PATH_LETTERS else f"{text[: MAX_PATH_LETTERS // 2]} … {text[-MAX_PATH_LETTERS // 2 :]}"
 
 
 def holds_dicom(folder: Path) -> bool:

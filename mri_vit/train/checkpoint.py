@@ -18,12 +18,12 @@ from mri_vit.run.atomic import replacing
 from mri_vit.run.integrity import as_written, sort_header
 
 SAVE_SECONDS = 60.0  # between two writes of the state (1.6 GB for ViT-B): what a killed run loses at most, beside its epoch
-ANEW = "delete its fold's folder to train the fold anew"
+TRAIN_ANEW = "delete its fold's folder to train the fold anew"
 
 
 @dataclass
 class State:
-    """Where training stands: epochs done, the best tuning loss, evaluations since it, and each evaluation's figures."""
+    """Where training stands: epochs done, the best validation loss, evaluations since it, and each evaluation's figures."""
 
     epoch: int = 0
     best: float = math.inf
@@ -31,10 +31,10 @@ class State:
     seconds: float = 0.0  # spent on training so far, over all starts
     history: list[dict[str, Any]] = field(default_factory=list)
 
-    def better(self, loss: float, tuned: dict[str, float]) -> bool:
+    def better(self, loss: float, val_losses: dict[str, float]) -> bool:
         """Note an evaluation; whether it is the best so far."""
-        mean = sum(tuned.values()) / len(tuned)
-        each = {f"tune_{name}": value for name, value in tuned.items()}
+        mean = sum(val_losses.values()) / len(val_losses)
+        each = {f"tune_{name}": value for name, value in val_losses.items()}
         self.history.append({"epoch": self.epoch, "seconds": self.seconds, "loss": loss, "tune": mean, **each})
         best = mean < self.best
         self.best, self.stale = (mean, 0) if best else (self.best, self.stale + 1)
@@ -63,8 +63,8 @@ def load(path: Path, net: torch.nn.Module, optimiser: torch.optim.Optimizer) -> 
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {ANEW}") from None
-    with as_written(path, ANEW):
+        raise IntegrityError(f"{path}: checkpoint cannot be read: {error}; {TRAIN_ANEW}") from None
+    with as_written(path, TRAIN_ANEW):
         return _restored(metadata, tensors, net, optimiser)
 
 

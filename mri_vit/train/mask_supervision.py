@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import EMPTY, Draw, neighbours
+from mri_vit.data.draw import EMPTY_ROW, Draw, neighbours
 from mri_vit.data.store import Held, token_file
 from mri_vit.errors import UsageError
 from mri_vit.model import heads
@@ -70,7 +70,7 @@ class Masks:
             tumour = self._of(patient, position, study)
             self.holds.append((tumour != 0).any(dim=1).numpy())
             around = np.append(self.holds[-1], False)[neighbours(position, study.grid.side)].any(axis=(1, 2, 3))  # NONE is last
-            held.append(np.where(around, np.cumsum(around) - 1, EMPTY))
+            held.append(np.where(around, np.cumsum(around) - 1, EMPTY_ROW))
             rows.append(tumour[torch.from_numpy(around)])
             positions.append(position[around])
         empty = torch.zeros(1, study.grid.patch**3, dtype=torch.float16)
@@ -87,7 +87,7 @@ class Masks:
 
     def __call__(self, draw: Draw) -> Float[Tensor, "b p"]:
         """The share of tumour in each of a draw's tokens, as it is moved and mirrored; NaN of a patient without a mask."""
-        row = np.where(draw.row == EMPTY, EMPTY, self._held[self._first[draw.patient] + np.maximum(draw.row, 0)])
+        row = np.where(draw.row == EMPTY_ROW, EMPTY_ROW, self._held[self._first[draw.patient] + np.maximum(draw.row, 0)])
         unchanged = {"gain": np.ones_like(draw.gain[..., :1]), "shift": np.zeros_like(draw.shift[..., :1])}
         share = self._masks.take(replace(draw, row=row, **unchanged)).patches.float().mean(dim=-1)
         return share.masked_fill(torch.from_numpy(self._unknown[draw.patient]), torch.nan)
@@ -118,6 +118,7 @@ class MaskSupervised(nn.Module):
         width = int(network.encoder.dim)  # of a token, or features of a convolutional network's last map
         self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
         self.share = nn.Linear(width, 1)
+        # by patch; an unfinished training's state file has this name
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
         encoded = train.mask_supervision_token_labels and isinstance(network.encoder, Encoder)
         self.encoded = nn.ModuleDict({h.endpoint.name: nn.Linear(width, h.width) for h in network.heads} if encoded else {})
@@ -152,14 +153,14 @@ class MaskSupervised(nn.Module):
         return outs, loss
 
     def _of_labels(
-        self, told: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
+        self, linears: nn.ModuleDict, regions: Float[Tensor, "b r d"], share: Float[Tensor, "b r"], labels: dict[str, Tensor]
     ) -> Float[Tensor, ""]:
         """The loss of labels predicted from the mean of the tumour's regions; patients without tumour are ignored."""
         has = (share > 0).any(dim=1)  # NaN is no tumour
         of_tumour = {name: values.masked_fill(~has[:, None], torch.nan) for name, values in labels.items()}
         mean = within(regions, share)
         named = ((head, head.endpoint.name) for head in self.network.heads)
-        return torch.stack([heads.loss(head, told[name](mean), of_tumour[name]) for head, name in named]).sum()
+        return torch.stack([heads.loss(head, linears[name](mean), of_tumour[name]) for head, name in named]).sum()
 
 
 def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:

@@ -1,6 +1,6 @@
 """Supervised learning: prepared patients and their labels in, the network of the best validation epoch out.
 
-`Feed` gives each step its batch and labels; `fit` trains, and evaluates on the tuning patients.
+`Feed` gives each step its batch and labels; `fit` trains, and evaluates on the validation patients.
 
 Letters: b patients, p tokens, c columns of a label.
 """
@@ -39,7 +39,8 @@ from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, s
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
 from mri_vit.train.mask_supervision import Masks, MaskSupervised
 
-SETTLED = 64  # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
+# patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
+SETTLED_PATIENTS = 64
 Labels = dict[str, Float[Tensor, "b c"]]  # by endpoint; NaN where missing
 
 
@@ -198,7 +199,7 @@ def settle(net: Network, feed: Feed) -> None:
         norm.reset_running_stats()
         norm.momentum = None  # for PyTorch a plain mean over batches
     net.train()
-    some = min(len(feed.ids), SETTLED)
+    some = min(len(feed.ids), SETTLED_PATIENTS)
     with torch.random.fork_rng():  # drop-path draws from PyTorch's own generator, whose state training needs unchanged
         for turn in settling_turns(len(feed.ids), some, feed.study.train.batch_size):
             given = feed.store.take(training_draw(turn, feed.ids, feed.store.position, feed.study, feed.seed))
@@ -224,26 +225,26 @@ def total_loss(net: Network, outs: dict[str, Tensor], truth: Labels) -> Tensor:
 
 
 def _evaluated(
-    net: Network, train: Feed, tune: Feed, start: dict[str, Tensor], folder: Path, state: checkpoint.State
+    net: Network, train: Feed, val: Feed, start: dict[str, Tensor], folder: Path, state: checkpoint.State
 ) -> dict[str, float]:
-    """Each tuning loss of the network as a share of that at the `start`.
+    """Each validation loss of the network as a share of that at the `start`.
 
-    Raises BadNumbers naming the endpoint whose tuning loss is not a number.
+    Raises BadNumbers naming the endpoint whose validation loss is not a number.
     """
     settle(net, train)
     settings = train.study.train
-    now = losses(net, batch_outputs(net, tune, settings.batch_size), tune.labels)
+    now = losses(net, batch_outputs(net, val, settings.batch_size), val.labels)
     for name, loss in now.items():
         if not torch.isfinite(loss):
             raise BadNumbers(
-                f"{folder}: the tuning loss of {name} became {loss.item()} in epoch {state.epoch}; try a "
+                f"{folder}: the validation loss of {name} became {loss.item()} in epoch {state.epoch}; try a "
                 f"train.learning_rate below {settings.learning_rate}"
             )
     return shares(now, start)
 
 
 def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]:
-    """Each tuning loss as a share of its value at the start of training; of several, each is at most 1.
+    """Each validation loss as a share of its value at the start of training; of several, each is at most 1.
 
     Unless heads start at random, the initial output is the best constant, so 1 means "no better than a constant". The limit
     keeps an endpoint that cannot be learned, whose loss only grows, from stopping those that can; a single endpoint needs none,
@@ -255,7 +256,7 @@ def shares(now: dict[str, Tensor], start: dict[str, Tensor]) -> dict[str, float]
 
 def fit(
     train: Sequence[Patient],
-    tune: Sequence[Patient],
+    val: Sequence[Patient],
     study: Study,
     folder: Path,
     seed: int,
@@ -269,14 +270,14 @@ def fit(
     """
     logger = TensorBoardLogger(folder, name="tensorboard", version="")
     local_report = report if study.train.devices == 1 else None  # what it calls lives in this process
-    on_devices(study, fit_on, train, tune, study, folder, seed, local_report, encode, loggers=(logger,))
+    on_devices(study, fit_on, train, val, study, folder, seed, local_report, encode, loggers=(logger,))
     return network.load(folder / files.WEIGHTS, encode).to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def fit_on(
     fabric: Fabric,
     train: Sequence[Patient],
-    tune: Sequence[Patient],
+    val: Sequence[Patient],
     study: Study,
     folder: Path,
     seed: int,
@@ -289,7 +290,7 @@ def fit_on(
     resource.keep_freed_memory()
     plain = untrained(train, study, seed, encode)
     share_out(plain, fabric)
-    plain.label_exposed += tuple(patient.subject for patient in (*train, *tune))
+    plain.label_exposed += tuple(patient.subject for patient in (*train, *val))
     learner = MaskSupervised(plain, settings) if settings.uses_tumour_masks else plain
     net, adamw = fabric.setup(learner, optimiser(learner, study))
     best = copy.deepcopy(plain)
@@ -297,8 +298,8 @@ def fit_on(
     kept = nn.ModuleList([learner, best, average] if average else [learner, best])  # what a killed run resumes from
     judged: Network = average.module if average else plain  # type: ignore[assignment]
     feed = Feed(train, study, fabric.device, seed, partial(part, fabric=fabric))
-    tuning = Feed(tune, study, fabric.device, seed)
-    start = losses(plain, batch_outputs(net, tuning, settings.batch_size), tuning.labels)
+    val_feed = Feed(val, study, fabric.device, seed)
+    start = losses(plain, batch_outputs(net, val_feed, settings.batch_size), val_feed.labels)
     state, clock, unfinished = checkpoint.State(), checkpoint.Clock(), folder / files.STATE
     if unfinished.exists():
         state = checkpoint.load(unfinished, kept, adamw)
@@ -314,9 +315,9 @@ def fit_on(
         if step.mean_loss is None:
             continue
         if state.epoch % settings.val_every == 0 or state.epoch == settings.epochs:
-            tuned = fabric.broadcast(_evaluated(judged, feed, tuning, start, folder, state))  # so that all stop together
-            fabric.log_dict({f"tune/{name}": value for name, value in tuned.items()}, step=step.number + 1)
-            if state.better(step.mean_loss, tuned):
+            val_losses = fabric.broadcast(_evaluated(judged, feed, val_feed, start, folder, state))  # so that all stop together
+            fabric.log_dict({f"tune/{name}": value for name, value in val_losses.items()}, step=step.number + 1)
+            if state.better(step.mean_loss, val_losses):
                 best.load_state_dict(judged.state_dict())
             history = pd.DataFrame(state.history)
             if fabric.is_global_zero:

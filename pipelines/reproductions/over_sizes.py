@@ -70,7 +70,7 @@ def recipes(study: Study, names: dict[str, str], own: str) -> list[str]:
 
 
 def endings(runs: Iterable[Path], names: dict[str, str]) -> str:
-    """For each model in how many of its folds the best evaluation on the tuning patients was the last, in a sentence."""
+    """For each model in how many of its folds the best evaluation on the validation patients was the last, in a sentence."""
     found, runs = [], list(runs)
     for name, called in names.items():
         tables = [pd.read_csv(folder / files.HISTORY) for run in runs for folder in trained(run, name)]
@@ -78,7 +78,7 @@ def endings(runs: Iterable[Path], names: dict[str, str]) -> str:
             last = sum(int(table.tune.idxmin()) == len(table) - 1 for table in tables)
             found.append(f"{last} of {len(tables)} folds of {called}")
     return (
-        "The best evaluation on the tuning patients is kept. It was the last one, so that more epochs might do better, in "
+        "The best evaluation on the validation patients is kept. It was the last one, so that more epochs might do better, in "
         f"{', '.join(found)}."
     )
 

@@ -91,7 +91,7 @@ def same(folder: Path, other: Path) -> None:
 
 def at_work(home: Path, host: str) -> bool:
     """Whether a job of a stage is at work on one of the machines, which all have this one's name: told by SLURM."""
-    return bool(list(home.glob(f"*{ledger.WORKING}"))) and host in slurm.asked(
+    return bool(list(home.glob(f"*{ledger.WORKING_ENDING}"))) and host in slurm.asked(
         "squeue", "--noheader", "--states=R", "--format=%N"
     )
 
@@ -152,7 +152,7 @@ def test_a_coordinator_that_dies_or_is_stopped_finds_its_jobs_when_it_is_started
     handed_in = []
     for number, code in ((signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)):
         began, process = time.time(), run(*words, log=log)
-        waited(lambda began=began: _changed(home / ledger.LEDGER) > began and list(home.glob(f"*{ledger.WORKING}")))
+        waited(lambda began=began: _changed(home / ledger.LEDGER) > began and list(home.glob(f"*{ledger.WORKING_ENDING}")))
         said = subprocess.run([*COMMAND, "status", str(here)], capture_output=True, check=True).stdout.decode()
         assert f"held by process {process.pid}" in said
         assert "running: train fold-" in said

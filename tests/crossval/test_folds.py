@@ -62,15 +62,15 @@ def test_folds_hold_everyone_once_and_balance_the_classes(labels: list[tuple[flo
 
 @examples(40)
 @given(st.lists(st.integers(1, 4), min_size=16, max_size=40), st.integers(2, 4), st.integers(0, 99))
-def test_all_visits_of_a_patient_share_a_fold_and_a_tuning_part(visits: list[int], k: int, seed: int):
+def test_all_visits_of_a_patient_share_a_fold_and_a_validation_part(visits: list[int], k: int, seed: int):
     patients = [patient(i, i % 2, 1.0, str(v)) for i, n in enumerate(visits) for v in range(n)]
     for split in folds.make(patients, ENDPOINTS, Train(folds=k), seed):
         subjects = [{i.split("_")[0] for i in fold} for fold in split]
         assert sum(map(len, subjects)) == len(set().union(*subjects)) == len(visits)
         assert sorted(i for fold in split for i in fold) == sorted(p.id for p in patients)
-    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.2, seed)
-    assert not {p.subject for p in train} & {p.subject for p in tune}
-    assert len(train) + len(tune) == len(patients)
+    train, val = folds.validation_split(patients, ENDPOINTS, 0.2, seed)
+    assert not {p.subject for p in train} & {p.subject for p in val}
+    assert len(train) + len(val) == len(patients)
 
 
 def test_each_fold_has_its_share_of_ones():
@@ -134,20 +134,20 @@ def test_sites_that_cannot_be_left_out_are_refused(patients: list[Patient], colu
         folds.make(patients, ENDPOINTS, Train(leave_out=column), seed=0)
 
 
-def test_the_tuning_split_takes_its_share_and_shares_nobody():
+def test_the_validation_split_takes_its_share_and_shares_nobody():
     patients = [patient(i, float(i % 2), 1.0) for i in range(40)]
-    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.2, seed=1)
-    assert (len(train), len(tune)) == (32, 8)
-    assert not {p.id for p in train} & {p.id for p in tune}
-    assert sum(p.labels["mgmt"] for p in tune) == 4
+    train, val = folds.validation_split(patients, ENDPOINTS, 0.2, seed=1)
+    assert (len(train), len(val)) == (32, 8)
+    assert not {p.id for p in train} & {p.id for p in val}
+    assert sum(p.labels["mgmt"] for p in val) == 4
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_tuning_patients_take_no_class_that_is_there_from_the_training_patients(seed: int):
+def test_validation_patients_take_no_class_that_is_there_from_the_training_patients(seed: int):
     """One of a class in six: a draw by chance takes half of the six, and him with them, every second time."""
     patients = [patient(i, float(i == 2), 1.0) for i in range(6)]
-    train, tune = folds.tuning_split(patients, ENDPOINTS, 0.5, seed)
-    assert (len(train), len(tune)) == (3, 3)
+    train, val = folds.validation_split(patients, ENDPOINTS, 0.5, seed)
+    assert (len(train), len(val)) == (3, 3)
     assert {p.labels["mgmt"] for p in train} == {0.0, 1.0}
 
 

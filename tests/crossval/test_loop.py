@@ -22,8 +22,8 @@ NO_SURVIVAL = pd.DataFrame({"patient": [], "endpoint": [], "horizon_days": [], "
 class Spy:
     """A predictor that scores by the number in the patient's id and sees that it is not handed what it must not see."""
 
-    def fit(self, train, tune):
-        self.fitted = {p.id for p in [*train, *tune]}
+    def fit(self, train, val):
+        self.fitted = {p.id for p in [*train, *val]}
 
     def predict(self, patients):
         assert all(math.isnan(v) for p in patients for v in p.labels.values())
@@ -66,7 +66,7 @@ def test_a_fitted_predictor_raises_when_it_is_handed_a_test_patients_label(tiny)
 def test_a_leak_of_a_patient_between_the_parts_of_a_fold_raises(tiny):
     patients = visits(cohort.read(tiny.cohort, tiny.endpoints))
     guarded = Guarded(Spy())
-    with pytest.raises(IntegrityError, match="patient p00 is in the training and in the tuning part"):
+    with pytest.raises(IntegrityError, match="patient p00 is in the training and in the validation part"):
         guarded.fit(patients[:1], patients[1:2])
     guarded.fit(patients[:11], patients[12:14])
     with pytest.raises(IntegrityError, match="patient p05 was fitted on"):
@@ -84,17 +84,17 @@ def test_a_threshold_or_cutoff_chosen_on_test_patients_raises():
         assert chosen.apply(["x", "y"], np.array([0.1, 0.95])).tolist() == [False, True]
 
 
-def test_thresholds_come_from_tuning_patients_and_cutoffs_from_all_outside_the_test_fold(tiny):
+def test_thresholds_come_from_validation_patients_and_cutoffs_from_all_outside_the_test_fold(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    train, tune = patients[:14], patients[14:20]
+    train, val = patients[:14], patients[14:20]
     spy = Spy()
-    spy.fit(train, tune)
-    chosen = thresholds(spy, train, tune, tiny.endpoints)
-    known = {p.id for p in tune if p.knows(tiny.endpoints[0])}
+    spy.fit(train, val)
+    chosen = thresholds(spy, train, val, tiny.endpoints)
+    known = {p.id for p in val if p.knows(tiny.endpoints[0])}
     assert chosen["mgmt"].patients == known
-    assert chosen["os"].patients == {p.id for p in (*train, *tune)}
+    assert chosen["os"].patients == {p.id for p in (*train, *val)}
     assert chosen["os"].value == 9.5  # the median of 0 to 19
-    one_class = [replace(p, labels=p.labels | {"mgmt": 1.0}) for p in tune]
+    one_class = [replace(p, labels=p.labels | {"mgmt": 1.0}) for p in val]
     assert "mgmt" not in thresholds(spy, train, one_class, tiny.endpoints)
 
 

@@ -196,7 +196,7 @@ def test_a_regression_that_does_not_converge_has_no_nulls_and_takes_none_from_th
     assert set(whole.model + whole.endpoint) - set(rest.model + rest.endpoint) == {"volumeos"}
     kept = whole[(whole.model != "volume") | (whole.endpoint != "os")].reset_index(drop=True)
     pd.testing.assert_frame_equal(rest, kept)
-    monkeypatch.setattr(refit, "MOST_STEPS", 1)
+    monkeypatch.setattr(refit, "MAX_STEPS", 1)
     assert not len(drawn(2, volume="y", clinical="x"))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mri_vit.data.cohort import Patient
-from mri_vit.data.covariates import clinical_columns, clinical_table, read_by, told, withheld
+from mri_vit.data.covariates import clinical_columns, clinical_table, read_by, withheld, withheld_in_words
 from mri_vit.errors import UsageError
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Controls
@@ -53,14 +53,14 @@ def test_markers_and_the_extent_of_resection_are_read_for_survival_alone_and_no_
     assert list(read_by(MGMT, table, apart)) == ["age"]
     assert list(read_by(TERTP, table, apart)) == ["age"]
     assert list(read_by(OS, table, apart)) == columns
-    assert told(apart) == (
+    assert withheld_in_words(apart) == (
         "mgmt not for mgmt (it is named after the label itself); "
         "MGMT index not for mgmt (it is named after the label itself); "
         "Extent_of_Resection not for mgmt, tertp (the extent of resection is for survival alone); "
         "mgmt not for tertp (a label of another endpoint is for survival alone); "
         "MGMT index not for tertp (a label of another endpoint is for survival alone)"
     )
-    assert told(withheld(["age", "sex"], asking())) == ""
+    assert withheld_in_words(withheld(["age", "sex"], asking())) == ""
 
 
 @pytest.mark.parametrize("name", ["Extent_of_Resection", "EOR", "GTR_over90percent", "percent_resected"])

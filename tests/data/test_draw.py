@@ -48,20 +48,20 @@ def test_tokens_are_drawn_to_the_budget_without_repeats_and_filled_up_with_backg
     assert len(set(found.position[0].tolist())) == 60
     background = ~np.isin(found.position, PLACE)
     assert background.sum() == 20
-    assert (found.row[background] == draw.EMPTY).all()
+    assert (found.row[background] == draw.EMPTY_ROW).all()
     assert np.array_equal(PLACE[found.row[~background]], found.position[~background])
 
 
 def test_all_tokens_are_the_foreground_ones_on_an_empty_grid(tiny):
     found = draw.whole(0, PLACE, changed(tiny, "all"), 64)
     assert found.position[0].tolist() == list(range(64))
-    assert found.row[0].tolist() == [i - 3 if 3 <= i < 43 else draw.EMPTY for i in range(64)]
+    assert found.row[0].tolist() == [i - 3 if 3 <= i < 43 else draw.EMPTY_ROW for i in range(64)]
 
 
 def test_a_patient_with_fewer_tokens_is_filled_up_with_none(tiny):
     found = draw.whole(0, PLACE, changed(tiny), 50)
-    assert found.position[0].tolist() == [*range(3, 43), *[draw.NOWHERE] * 10]
-    assert (found.row[0, 40:] == draw.EMPTY).all()
+    assert found.position[0].tolist() == [*range(3, 43), *[draw.NO_POSITION] * 10]
+    assert (found.row[0, 40:] == draw.EMPTY_ROW).all()
 
 
 def test_half_of_the_patients_are_mirrored_whole_and_none_where_mirroring_is_off(tiny):

@@ -45,7 +45,7 @@ def test_a_moved_patch_is_the_patch_of_the_moved_volume(by: tuple[int, int, int]
 
 def test_air_stays_air_and_who_is_not_moved_is_as_stored():
     _, position, held = volume_and_store()
-    asked = draw.plain(0, np.array([0, draw.EMPTY, 1]), np.array([position[0], 0, position[1]], np.int64), 3)
+    asked = draw.plain(0, np.array([0, draw.EMPTY_ROW, 1]), np.array([position[0], 0, position[1]], np.int64), 3)
     two = draw.stacked([asked, replace(asked, moved=np.ones_like(asked.moved))])
     found = held.take(two).patches
     assert torch.equal(found[0], held.take(asked).patches[0])

@@ -146,7 +146,7 @@ def test_what_is_worked_out_ahead_comes_in_order_and_before_it_is_asked_for():
 
     results = ahead(slow_first, iter(range(20)))
     assert next(results) == 0
-    assert len(started) <= store.AHEAD + 1  # no more are held than that
+    assert len(started) <= store.PREFETCHED_BATCHES + 1  # no more are held than that
     assert list(results) == [10 * item for item in range(1, 20)]
 
 

@@ -223,7 +223,7 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
 
 
 def test_an_equal_network_or_input_gives_an_equal_map(study: Study, someone: Patient, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(faithfulness, "NOISE", 0.0)
+    monkeypatch.setattr(faithfulness, "NOISE_SD", 0.0)
     monkeypatch.setattr(faithfulness, "shifted", lambda prepared, axis: prepared)
     for row in evaluated(someone, study, [network(0), network(0)], network(0))["rows"]:
         assert [row[name] for name in ("shuffled", "folds", "noise", "shift")] == pytest.approx([1, 1, 1, 1])

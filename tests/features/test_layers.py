@@ -10,7 +10,7 @@ from mri_vit.features import fitting
 SIDE = 4
 
 
-@pytest.mark.parametrize("pairs", [fitting.HALVES, fitting.NEIGHBOURS])
+@pytest.mark.parametrize("pairs", [fitting.ROTARY_HALVES, fitting.ROTARY_NEIGHBOURS])
 def test_a_dot_product_depends_on_the_distance_alone(pairs: str):
     torch.manual_seed(1)
     q, k = torch.randn(12), torch.randn(12)
@@ -26,7 +26,7 @@ def test_a_dot_product_depends_on_the_distance_alone(pairs: str):
     assert len({round(found[0], 3) for found in by_distance.values()}) > 100  # and it does depend on it, along every axis
 
 
-@pytest.mark.parametrize("pairs", [fitting.HALVES, fitting.NEIGHBOURS])
+@pytest.mark.parametrize("pairs", [fitting.ROTARY_HALVES, fitting.ROTARY_NEIGHBOURS])
 def test_tokens_without_a_place_stay_exactly_as_they_are_and_no_length_changes(pairs: str):
     x = torch.randn(2, 3, 2 + SIDE**3, 12)
     turned = fitting.turned(x, fitting.angles(fitting.centred(SIDE), torch.tensor([3.0, 1.0]), 2), pairs)
@@ -38,9 +38,11 @@ def test_tokens_without_a_place_stay_exactly_as_they_are_and_no_length_changes(p
 def test_pairs_are_complex_numbers_times_a_phase():
     x, angle = torch.randn(1, 1, 5, 6), torch.randn(5, 3)
     neighbours = torch.view_as_complex(x.reshape(1, 1, 5, 3, 2)) * torch.polar(torch.ones(5, 3), angle)
-    torch.testing.assert_close(fitting.turned(x, angle, fitting.NEIGHBOURS), torch.view_as_real(neighbours).reshape(1, 1, 5, 6))
+    torch.testing.assert_close(
+        fitting.turned(x, angle, fitting.ROTARY_NEIGHBOURS), torch.view_as_real(neighbours).reshape(1, 1, 5, 6)
+    )
     halves = torch.complex(x[..., :3], x[..., 3:]) * torch.polar(torch.ones(5, 3), angle)
-    torch.testing.assert_close(fitting.turned(x, angle, fitting.HALVES), torch.cat([halves.real, halves.imag], dim=-1))
+    torch.testing.assert_close(fitting.turned(x, angle, fitting.ROTARY_HALVES), torch.cat([halves.real, halves.imag], dim=-1))
 
 
 def test_coordinates_are_those_of_the_places_in_the_order_of_the_tokens():

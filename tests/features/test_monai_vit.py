@@ -10,7 +10,7 @@ from made.foreign import State, monai_vit, written
 
 from mri_vit.errors import UsageError
 from mri_vit.features import foreign
-from mri_vit.features.fitting import CLS, FIRST, MEAN, Foreign
+from mri_vit.features.fitting import CLS, FIRST_TOKEN, MEAN, Foreign
 from mri_vit.model.checkpoint import read_tensors
 
 
@@ -25,9 +25,9 @@ def test_features_are_those_of_monais_own_network(tmp_path: Path, name: str, pre
     volume = torch.randn(2, 1, 16, 16, 16)
     tokens = net(volume)[0]
     read = found.network(volume)
-    assert set(read) == {MEAN, FIRST}
+    assert set(read) == {MEAN, FIRST_TOKEN}
     assert torch.equal(read[MEAN], tokens.mean(dim=1))
-    assert torch.equal(read[FIRST], tokens[:, 0])  # what BrainIAC's code calls CLS
+    assert torch.equal(read[FIRST_TOKEN], tokens[:, 0])  # what BrainIAC's code calls CLS
     assert (found.channels, found.edge, found.patch, found.heads) == (1, 16, 8, 4)
 
 
@@ -82,7 +82,7 @@ def test_a_file_of_brainiacs_published_shape_gives_the_features_of_monais_networ
         tokens, read = net(volume)[0], found.network(volume)
     assert tokens.shape == (1, 216, 768)
     assert torch.equal(read[MEAN], tokens.mean(dim=1))
-    assert torch.equal(read[FIRST], tokens[:, 0])
+    assert torch.equal(read[FIRST_TOKEN], tokens[:, 0])
 
 
 def without(state: State, key: str) -> State:

@@ -42,7 +42,7 @@ ASKED = 6  # patients of the other cohort
 
 @pytest.fixture(scope="module", params=[10, 2], ids=["equal weights", "fitted weights"])
 def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Study, list[Patient]]]:
-    """A run with a comparator of two seeds, late fusion, and controls; late fusion fits weights from so many tuning patients."""
+    """A run with a comparator of two seeds, late fusion and controls; late fusion fits weights on so many validation patients."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(late_fusion, "MIN_VALIDATION_PATIENTS", request.param)
         study = make_tiny(tmp_path_factory.mktemp("run"))
@@ -133,13 +133,13 @@ def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_t
     split = folds.load(past.output / files.FOLDS, inside)[0]
     said: dict[str, list[tuple[pd.DataFrame, pd.DataFrame]]] = {FUSED: [], "clinical": []}
     for fold, ids in enumerate(split):
-        train, tune, _ = parts(inside, ids, past, fold_seed(past.seed, 0, fold))
+        train, val, _ = parts(inside, ids, past, fold_seed(past.seed, 0, fold))
         own = networks(together)["vit"]
         for name, predictor in (
             (FUSED, LateFusion(Neural.fitted(own, files.fold_folder(past.output, 0, fold)), ages, tmp_path)),
             ("clinical", Tabular(ages, past.endpoints)),
         ):
-            predictor.fit(train, tune)
+            predictor.fit(train, val)
             said[name].append(predictor.predict([without_labels(p) for p in renamed]))
     found, notes = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     for name, folds_said in said.items():

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 
 MGMT = Endpoint(name="mgmt", kind="binary")
 OS = Endpoint(name="os", kind="survival", time="os_days", event="os_event")
-SPLIT = (50, 90, 150)  # ends of the training, tuning and test patients
+SPLIT = (50, 90, 150)  # ends of the training, validation and test patients
 
 
 class Saying(Neural):
@@ -103,10 +103,10 @@ def column(patients: list[Patient]) -> pd.DataFrame:
     return pd.DataFrame({"score": [float(p.clinical["score"]) for p in patients]}, index=pd.Index([p.id for p in patients]))
 
 
-def fused(study: Study, patients: list[Patient], folder: Path, tune: list[Patient] | None = None) -> LateFusion:
-    """Fitted on the training and tuning patients, or on other tuning patients."""
+def fused(study: Study, patients: list[Patient], folder: Path, val: list[Patient] | None = None) -> LateFusion:
+    """Fitted on the training and validation patients, or on other validation patients."""
     model = LateFusion(Saying(study, folder), column(patients), folder)
-    model.fit(split(patients)[0], split(patients)[1] if tune is None else tune)
+    model.fit(split(patients)[0], split(patients)[1] if val is None else val)
     return model
 
 
@@ -158,23 +158,23 @@ def test_with_two_seeds_the_evidence_is_that_of_the_mean_score(tiny):
     np.testing.assert_allclose(said.by_model["os"]["vit"], np.log(scores(mean, "os")), rtol=1e-5)
 
 
-def test_the_weights_are_scikit_learns_and_lifelines_on_the_tuning_patients(both, tmp_path):
+def test_the_weights_are_scikit_learns_and_lifelines_on_the_validation_patients(both, tmp_path):
     study, patients = both
-    train, tune, test = split(patients)
+    train, val, test = split(patients)
     score, survival = fused(study, patients, tmp_path).predict(blind(test))
 
     clinical = Tabular(column(patients), study.endpoints)
     clinical.fit(train, [])
-    said, _ = Saying(study, tmp_path).predict(blind([*tune, *test]))
-    column_says = clinical.predict(blind([*tune, *test]))[0]
-    n = len(tune)
+    said, _ = Saying(study, tmp_path).predict(blind([*val, *test]))
+    column_says = clinical.predict(blind([*val, *test]))[0]
+    n = len(val)
     odds = np.stack([logit(scores(said, "mgmt")), logit(scores(column_says, "mgmt"))], axis=1)
     hazard = np.stack([np.log(scores(said, "os")), scores(column_says, "os")], axis=1)
     scaled = [(x - x[:n].mean(axis=0)) / x[:n].std(axis=0) for x in (odds, hazard)]
-    logistic = LogisticRegression(C=1.0).fit(scaled[0][:n], [p.labels["mgmt"] == 1 for p in tune])
+    logistic = LogisticRegression(C=1.0).fit(scaled[0][:n], [p.labels["mgmt"] == 1 for p in val])
     np.testing.assert_allclose(scores(score, "mgmt"), logistic.predict_proba(scaled[0][n:])[:, 1], rtol=1e-3)
     frame = pd.DataFrame(scaled[1][:n], columns=pd.Index(["vit", "clinical"]))
-    frame = frame.assign(days=[p.labels["os_days"] for p in tune], event=[p.labels["os_event"] == 1 for p in tune])
+    frame = frame.assign(days=[p.labels["os_days"] for p in val], event=[p.labels["os_event"] == 1 for p in val])
     cox = CoxPHFitter(penalizer=1 / n).fit(frame, "days", "event")
     np.testing.assert_allclose(scores(score, "os"), scaled[1][n:] @ cox.params_.to_numpy(), atol=1e-3)
     assert survival.survival.between(0, 1).all()
@@ -198,7 +198,7 @@ def test_a_network_that_knows_its_training_patients_by_heart_does_not_drown_the_
     patients = people(study, by_heart, clinical, mgmt, np.arange(SPLIT[-1]) + 1.0)
     train, _, test = split(patients)
     honest = auc(test, scores(fused(study, patients, tmp_path).predict(blind(test))[0], "mgmt"))
-    dazzled = auc(test, scores(fused(study, patients, tmp_path, tune=train).predict(blind(test))[0], "mgmt"))
+    dazzled = auc(test, scores(fused(study, patients, tmp_path, val=train).predict(blind(test))[0], "mgmt"))
     assert honest > auc(test, clinical[SPLIT[1] :]) - 0.05
     assert honest > dazzled + 0.1
 
@@ -208,27 +208,27 @@ def one_class(p: Patient) -> Patient:
 
 
 def few_labels(p: Patient) -> Patient:
-    """Nine of the forty tuning patients keep theirs."""
+    """Nine of the forty validation patients keep theirs."""
     return p if int(p.id[1:]) < SPLIT[0] + 9 else without_labels(p)
 
 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (one_class, {"mgmt": "the tuning patients are of one class", "os": "no tuning patient died"}),
-        (few_labels, dict.fromkeys(("mgmt", "os"), "fewer than 10 tuning patients with a known label")),
+        (one_class, {"mgmt": "the validation patients are of one class", "os": "no validation patient died"}),
+        (few_labels, dict.fromkeys(("mgmt", "os"), "fewer than 10 validation patients with a known label")),
     ],
 )
 def test_where_the_weights_are_undetermined_both_count_the_same_and_it_is_said(both, tmp_path, change, why):
     study, patients = both
-    train, tune, test = split(patients)
-    score, survival = fused(study, patients, tmp_path, tune=[change(p) for p in tune]).predict(blind(test))
+    train, val, test = split(patients)
+    score, survival = fused(study, patients, tmp_path, val=[change(p) for p in val]).predict(blind(test))
     assert json.loads((tmp_path / late_fusion.WEIGHTS).read_text()) == why
     assert late_fusion.equally_weighted([tmp_path]).startswith(f"equal weights for mgmt in {tmp_path.name}: {why['mgmt']}")
     clinical = Tabular(column(patients), study.endpoints)
     clinical.fit(train, [])
-    (said, alive), (column_says, alive_too) = (m.predict(blind([*tune, *test])) for m in (Saying(study, tmp_path), clinical))
-    n = len(tune)
+    (said, alive), (column_says, alive_too) = (m.predict(blind([*val, *test])) for m in (Saying(study, tmp_path), clinical))
+    n = len(val)
     for name, pair, found in (
         ("mgmt", [logit(scores(said, "mgmt")), logit(scores(column_says, "mgmt"))], logit(scores(score, "mgmt"))),
         ("os", [np.log(scores(said, "os")), scores(column_says, "os")], scores(score, "os")),
@@ -256,9 +256,9 @@ def test_the_other_test_patients_move_nobodys_prediction_and_labels_are_refused(
 
 def test_of_what_the_clinical_columns_say_nothing_there_is_nothing_to_fuse(both, tmp_path):
     study, patients = both
-    train, tune, test = split(patients)
+    train, val, test = split(patients)
     model = LateFusion(Saying(study, tmp_path), column(patients), tmp_path)
-    model.fit([replace(p, labels=p.labels | {"os_event": 0.0}) for p in train], tune)
+    model.fit([replace(p, labels=p.labels | {"os_event": 0.0}) for p in train], val)
     score, survival = model.predict(blind(test))
     assert set(score.endpoint) == {"mgmt"}
     assert len(survival) == 0
@@ -266,10 +266,10 @@ def test_of_what_the_clinical_columns_say_nothing_there_is_nothing_to_fuse(both,
 
 def test_a_marker_among_the_clinical_columns_is_kept_from_its_own_fusion(both, tmp_path):
     study, patients = both
-    train, tune, test = split(patients)
+    train, val, test = split(patients)
     with_marker = column(patients).assign(mgmt=[p.labels["mgmt"] for p in patients])
     model = LateFusion(Saying(study, tmp_path), with_marker, tmp_path)
-    model.fit(train, tune)
+    model.fit(train, val)
     said, without = model.predict(blind(test))[0], fused(study, patients, tmp_path).predict(blind(test))[0]
     np.testing.assert_array_equal(scores(said, "mgmt"), scores(without, "mgmt"))
     assert not np.allclose(scores(said, "os"), scores(without, "os"))
@@ -296,7 +296,7 @@ def test_the_benchmark_fuses_each_folds_network_as_it_is(tiny):
     homes = {file.parent.relative_to(study.output).parts[0] for file in study.output.glob("**/best.safetensors")}
     assert homes == {"fold-1", "fold-2"}  # no network lies under comparators/
     note = json.loads((study.output / "notes.json").read_text())[FUSED]
-    assert "equal weights for mgmt in fold-1, fold-2: fewer than 10 tuning patients" in note  # two of twelve patients tune
+    assert "equal weights for mgmt in fold-1, fold-2: fewer than 10 validation patients" in note  # of twelve, two validate
     before = [(study.output / name).read_bytes() for name in ("predictions.csv", "notes.json")]
     held(study, [str(50 + i % 9) for i in range(24)])
     assert [(study.output / name).read_bytes() for name in ("predictions.csv", "notes.json")] == before

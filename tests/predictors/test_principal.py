@@ -47,11 +47,11 @@ def by_hand(table: pd.DataFrame, train: list[Patient], m: int) -> tuple[np.ndarr
     return scaled @ axes, every @ axes
 
 
-def test_it_is_scikit_learns_regression_on_as_many_components_as_the_tuning_patients_choose():
+def test_it_is_scikit_learns_regression_on_as_many_components_as_the_validation_patients_choose():
     patients, table = people()
-    train, tune, test = patients[:70], patients[70:90], patients[90:]
+    train, val, test = patients[:70], patients[70:90], patients[90:]
     model = PrincipalRegressions(table, (MGMT,))
-    model.fit(train, tune)
+    model.fit(train, val)
     loss, said = {}, {}
     for m in COMPONENTS:
         inner, every = by_hand(table, train, m)
@@ -60,7 +60,7 @@ def test_it_is_scikit_learns_regression_on_as_many_components_as_the_tuning_pati
             .fit(inner / inner.std(axis=0), [p.labels["mgmt"] for p in train])
             .predict_proba(every / inner.std(axis=0))[:, 1]
         )
-        loss[m] = log_loss([p.labels["mgmt"] for p in tune], probability[70:90])
+        loss[m] = log_loss([p.labels["mgmt"] for p in val], probability[70:90])
         said[m] = probability[90:]
     chosen = min(loss, key=lambda m: loss[m])
     assert model.components() == {"mgmt": chosen}
@@ -90,20 +90,20 @@ def test_permuted_labels_are_not_learned():
     assert abs(found - 0.5) < 0.15
 
 
-def test_test_patients_move_nothing_and_tuning_patients_only_the_number_of_components():
+def test_test_patients_move_nothing_and_validation_patients_only_the_number_of_components():
     patients, table = people()
-    train, tune, test = patients[:70], patients[70:90], patients[90:]
+    train, val, test = patients[:70], patients[70:90], patients[90:]
     said = []
     for factor in (1.0, 5.0):
         changed = table.copy()
         changed.loc[[p.id for p in test[1:]]] *= factor
         model = PrincipalRegressions(changed, (MGMT, OS))
-        model.fit(train, tune)
+        model.fit(train, val)
         said.append(model.predict(blind(test[:1])))
     pd.testing.assert_frame_equal(said[0][0], said[1][0])
     one, other = PrincipalRegressions(table, (MGMT,)), PrincipalRegressions(table, (MGMT,))
-    one.fit(train, tune)
-    other.fit(train, [Patient(p.id, {}, {**p.labels, "mgmt": math.nan}, {}) for p in tune])
+    one.fit(train, val)
+    other.fit(train, [Patient(p.id, {}, {**p.labels, "mgmt": math.nan}, {}) for p in val])
     assert other.components() == {"mgmt": COMPONENTS[0]}  # nobody says which is better
     assert one.components() != other.components()
 

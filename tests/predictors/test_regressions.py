@@ -232,13 +232,13 @@ def test_a_test_patients_marker_moves_neither_the_fit_nor_the_marker_that_is_pre
     assert not np.allclose(said[2].loc["os"], said[0].loc["os"])
 
 
-def test_the_tuning_patients_do_not_move_the_fit():
+def test_the_validation_patients_do_not_move_the_fit():
     patients = people(60)
     table = clinical_table(patients, ["age", "sex"])
     found = []
-    for tune in ([], patients[30:50]):
+    for val in ([], patients[30:50]):
         tabular = controls.Tabular(table, (MGMT, OS))
-        tabular.fit(patients[:30], tune)
+        tabular.fit(patients[:30], val)
         found.append(tabular.predict(blind(patients[50:]))[0].score.to_numpy())
     np.testing.assert_array_equal(*found)
 

@@ -18,7 +18,7 @@ from mri_vit.data.volume import Volume, read, write
 from mri_vit.errors import IntegrityError, UnusablePatient
 from mri_vit.prepare import patient as preparing
 from mri_vit.prepare.prepared import load_record, reference_of, reference_to_grid
-from mri_vit.prepare.quality import PANEL
+from mri_vit.prepare.quality import PANEL_PX
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Explain, Grid, Prepare
 
@@ -78,7 +78,7 @@ def test_a_fifth_sequence_is_aligned_and_leaves_the_four_as_they_were(four: Path
 def test_the_picture_has_a_column_for_each_sequence(four: Path, five: Path):
     for folder, columns in ((four, 4), (five, 5)):
         with Image.open(folder / "qc.png") as picture:
-            assert picture.width == columns * PANEL
+            assert picture.width == columns * PANEL_PX
 
 
 def test_no_bias_field_is_taken_from_a_map_of_a_quantity(patient: Patient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

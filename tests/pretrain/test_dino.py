@@ -30,7 +30,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # F
 @pytest.fixture
 def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
     monkeypatch.setattr(dino, "PROTOTYPES", 16)
-    monkeypatch.setattr(dino, "MOMENTUM", 0.9)  # so that the teacher moves within a test
+    monkeypatch.setattr(dino, "TEACHER_MOMENTUM", 0.9)  # so that the teacher moves within a test
     settings = Pretrain(method="dino", epochs=3, batch_size=8, local_crops=2)
     return tiny.model_copy(update={"pretrain": settings})
 
@@ -106,7 +106,7 @@ def test_global_and_local_crops_hold_their_share_of_the_brain_at_true_places(stu
     for _ in range(20):
         shown = views(net, patients, generator)
         for (patches, position), (low, high), number in zip(
-            (shown[:2], shown[2:]), (dino.GLOBAL, dino.LOCAL), (dino.GLOBALS, 2), strict=True
+            (shown[:2], shown[2:]), (dino.GLOBAL_SHARE, dino.LOCAL_SHARE), (dino.GLOBAL_BOXES, 2), strict=True
         ):
             assert len(position) == number * len(patients)
             assert round(low * smallest) <= position.shape[1] <= round(high * smallest)

@@ -46,7 +46,7 @@ def study(tiny: Study, monkeypatch: pytest.MonkeyPatch) -> Study:
     )
     monkeypatch.setitem(baselines.BASELINES, "resnet10", small)
     monkeypatch.setattr(dino, "PROTOTYPES", 16)
-    monkeypatch.setattr(dino, "MOMENTUM", 0.9)  # so that the teacher moves within a test
+    monkeypatch.setattr(dino, "TEACHER_MOMENTUM", 0.9)  # so that the teacher moves within a test
     learning = {"method": "dino", "epochs": 3, "batch_size": 8, "local_crops": 0}
     return tiny.of(Comparator(name="resnet10", model={"architecture": "resnet10"}, pretrain=learning))
 

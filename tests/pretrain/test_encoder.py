@@ -110,10 +110,10 @@ def test_what_was_made_ahead_is_what_a_fit_would_have_made(tiny, tmp_path):
     patients = cohort.read(study.cohort, study.endpoints)
     for number, (file, test) in enumerate(of_folds(study, study.output).items()):
         seed = loop.fold_seed(study.seed, 0, number)
-        train, tune, _ = loop.parts(patients, sorted(test), study, seed)
+        train, val, _ = loop.parts(patients, sorted(test), study, seed)
         folder = tmp_path / file.parent.name
         folder.mkdir()
-        Neural(study, folder, seed).fit(train, tune)
+        Neural(study, folder, seed).fit(train, val)
         for name, read in ((PRETRAINED, load_encoder), ("best.safetensors", lambda path: (load_file(path), {}))):
             (weights, header), (expected, expected_header) = read(file.parent / name), read(folder / name)
             assert header == expected_header

@@ -150,7 +150,7 @@ def test_views_are_tokens_of_the_patient_seen_or_hidden_and_none_is_both(study):
     smallest = min(len(one.position) for one in patients)
     seen, at, hidden, position = views(objective(study), patients, np.random.default_rng(0))
     assert at.shape[1] == seen.shape[1] == round(0.25 * smallest)
-    assert position.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED * (smallest - at.shape[1]))
+    assert position.shape[1] == hidden.shape[1] == math.ceil(mae.RECONSTRUCTED_SHARE * (smallest - at.shape[1]))
     for b, one in enumerate(patients):
         everywhere = torch.cat([at[b], position[b]])
         assert len(everywhere.unique()) == len(everywhere)

@@ -147,19 +147,19 @@ def stage_rows(study):
 
 
 def test_the_page_has_the_worst_first_and_every_picture(study):
-    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
-    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    page.write(study, looked(study), study.output / files.QC_FOLDER, Console(quiet=True))
+    text = (study.output / files.QC_FOLDER / files.PAGE).read_text()
     positions = [text.index(f'<article id="{name}"') for name in ("bob", "cid", "ann", "dot")]
     assert positions == sorted(positions)
-    pictures = {file.name for file in (study.output / files.LOOKED).glob("*.webp")}
+    pictures = {file.name for file in (study.output / files.QC_FOLDER).glob("*.webp")}
     assert pictures == {f"{name}.webp" for name in NAMES}
     assert all(f'"{name}"' in text for name in pictures)
     assert "http" not in text  # it opens offline
 
 
 def test_pictures_have_their_place_before_they_are_loaded_and_are_loaded_where_they_are_looked_at(study):
-    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
-    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    page.write(study, looked(study), study.output / files.QC_FOLDER, Console(quiet=True))
+    text = (study.output / files.QC_FOLDER / files.PAGE).read_text()
     pictures = re.findall(r"<img [^>]*src=[^>]*>", text)
     assert len(pictures) == len(NAMES)
     assert all('loading="lazy"' in tag and 'width="896" height="722"' in tag for tag in pictures)
@@ -169,8 +169,8 @@ def test_pictures_have_their_place_before_they_are_loaded_and_are_loaded_where_t
 
 
 def test_pictures_stand_side_by_side_as_wide_as_the_window_lets_them(study, tmp_path):
-    page.write(study, looked(study), study.output / files.LOOKED, Console(quiet=True))
-    home = study.output / files.LOOKED
+    page.write(study, looked(study), study.output / files.QC_FOLDER, Console(quiet=True))
+    home = study.output / files.QC_FOLDER
     measure = """
     const told = {};
     for (const width of [1920, 1280, 400]) {
@@ -197,8 +197,8 @@ def test_a_scans_row_says_how_far_from_the_others_it_is_what_its_field_of_view_h
     file.write_text(json.dumps(record))
     found = looked(study)
     far = {"likeness": {"t2": {"cid": -4.25}}, "histogram": {}}
-    page.write(study, dataclasses.replace(found, deviations=far), study.output / files.LOOKED, Console(quiet=True))
-    text = (study.output / files.LOOKED / files.PAGE).read_text()
+    page.write(study, dataclasses.replace(found, deviations=far), study.output / files.QC_FOLDER, Console(quiet=True))
+    text = (study.output / files.QC_FOLDER / files.PAGE).read_text()
     row = next(line for line in text.split('id="cid"')[1].splitlines() if '<th scope="row">t2' in line)
     cells = re.findall("<td>(.*?)</td>", row)
     assert len(cells) == len(page.COLUMNS_OF_SCAN)
@@ -206,7 +206,7 @@ def test_a_scans_row_says_how_far_from_the_others_it_is_what_its_field_of_view_h
 
 
 def test_a_page_is_written_anew_and_nothing_else_is_written_over(study):
-    home = study.output / files.LOOKED
+    home = study.output / files.QC_FOLDER
     page.write(study, looked(study), home, Console(quiet=True))
     shutil.rmtree(study.prepared / "dot")
     fewer = looked_at(study, [Patient(name, {}, {}, {}) for name in NAMES[:3]])

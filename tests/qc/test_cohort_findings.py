@@ -65,7 +65,7 @@ def test_a_copy_is_found_and_different_patients_are_not():
 
 
 def test_more_patients_than_are_held_at_a_time_are_paired_once(monkeypatch):
-    monkeypatch.setattr(check, "AT_ONCE", 7)
+    monkeypatch.setattr(check, "PATIENTS_AT_ONCE", 7)
     means = np.random.default_rng(4).normal(size=(30, 300))
     means[29], means[10] = means[2], means[11]
     assert check.nearest(means) == [(2, 29), (10, 11)]

@@ -33,9 +33,9 @@ def test_a_quarter_of_the_patients_is_seen_four_times_as_often_and_looked_at_as_
 def run(tmp_path: Path) -> Path:
     """Two folds of a network that was still learning in one of them, and one fold of a comparator that was not."""
     losses = {"fold-1": [0.9, 0.7, 0.8], "fold-2": [0.9, 0.8, 0.7], "rivals/cnn/fold-1": [0.6, 0.8, 0.9]}
-    for name, tune in losses.items():
+    for name, val in losses.items():
         (tmp_path / name).mkdir(parents=True)
-        pd.DataFrame({"epoch": [1, 2, 3], "tune": tune}).to_csv(tmp_path / name / "history.csv", index=False)
+        pd.DataFrame({"epoch": [1, 2, 3], "tune": val}).to_csv(tmp_path / name / "history.csv", index=False)
         (tmp_path / name / "cost.json").write_text(json.dumps({"parameters": 7, "training_seconds": 2.0}))
     return tmp_path
 

@@ -228,7 +228,7 @@ def test_a_fault_says_in_which_job_it_was_raised_and_where(tmp_path):
 
 
 def test_an_array_has_no_more_jobs_than_a_cluster_takes():
-    assert executors.ARRAY < 1000
+    assert executors.ARRAY_JOBS < 1000
 
 
 def test_each_process_sees_a_gpu_of_its_own(monkeypatch):

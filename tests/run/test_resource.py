@@ -78,7 +78,7 @@ def test_a_disk_that_is_full_ends_training_with_4_and_it_goes_on_later(tiny, tmp
     assert exit_code.of(lambda: Neural(tiny, tmp_path / "fold-1", 0).fit(patients[4:], patients[:4])) == 0
 
 
-@pytest.mark.parametrize("which", ["loss", "tuning loss"])
+@pytest.mark.parametrize("which", ["loss", "validation loss"])
 def test_a_loss_that_is_no_number_ends_with_7_and_the_remedy(tiny, tmp_path, monkeypatch, which: str):
     from mri_vit.train import supervised
 
@@ -87,7 +87,7 @@ def test_a_loss_that_is_no_number_ends_with_7_and_the_remedy(tiny, tmp_path, mon
     def broken(net, outs, patients):
         good = losses(net, outs, patients)
         training = next(iter(outs.values())).requires_grad
-        spoiled = which == "loss" if training else which == "tuning loss" and (tmp_path / "began").exists()
+        spoiled = which == "loss" if training else which == "validation loss" and (tmp_path / "began").exists()
         (tmp_path / "began").touch()
         return {name: loss * (math.nan if spoiled else 1.0) for name, loss in good.items()}
 

@@ -65,10 +65,10 @@ def furthest(one: Path, other: Path) -> float:
 def test_two_devices_learn_from_labels_what_one_does(tiny, survival: str):
     """Missing labels, risk sets over the batch, mixup, drop-path and a moving average are all in it."""
     study = tiny.model_copy(update={"model": tiny.model.model_copy(update={"survival": survival})})
-    train, tune, found = some(study)[:18], some(study)[18:], []
+    train, val, found = some(study)[:18], some(study)[18:], []
     for count in (1, 2):
         folder = study.output / str(count)
-        fit(train, tune, changed(study, count, mixup=0.4, ema=0.9, learning_rate=1e-2), folder, seed=3)
+        fit(train, val, changed(study, count, mixup=0.4, ema=0.9, learning_rate=1e-2), folder, seed=3)
         found.append(folder / files.WEIGHTS)
     assert furthest(*found) < CLOSE
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from mri_vit.crossval.comparators import check
 from mri_vit.data import cohort, draw, tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.draw import EMPTY
+from mri_vit.data.draw import EMPTY_ROW
 from mri_vit.errors import UsageError
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -69,8 +69,8 @@ def test_a_tokens_share_is_that_of_its_place_and_unknown_without_a_mask(masked):
     share = tokens.patchify(whole[None].astype(np.float32), study.grid.patch).mean(axis=1)
     assert share.sum() > 0
     drawn = draw.drawn(1, stored.position, study, len(stored.position) + 3, np.random.default_rng(0))
-    np.testing.assert_allclose(masks(drawn)[0], np.where(drawn.row[0] == EMPTY, 0, share[drawn.position[0]]), rtol=1e-6)
-    assert (drawn.row == EMPTY).sum() == 3  # which are air, without tumour
+    np.testing.assert_allclose(masks(drawn)[0], np.where(drawn.row[0] == EMPTY_ROW, 0, share[drawn.position[0]]), rtol=1e-6)
+    assert (drawn.row == EMPTY_ROW).sum() == 3  # which are air, without tumour
     assert masks(replace(drawn, patient=np.zeros_like(drawn.patient))).isnan().all()
 
 

@@ -31,9 +31,9 @@ from mri_vit.settings import recipe
 from mri_vit.settings.sections import Grid
 from mri_vit.style import BLUE, GREY, INK, RC, VERMILLION, WIDTH
 
-SIGNED = "RdBu_r"  # white at 0; red and blue differ in any colour vision
+SIGNED_COLOURS = "RdBu_r"  # white at 0; red and blue differ in any colour vision
 SLICES = 4  # axial slices shown of a patch's cube, two by two; a cube of 16³ has more than a page can show
-ACROSS = 7  # components in a row: 28 are four rows, as in Dosovitskiy et al. 2021, Figure 7
+COMPONENTS_PER_ROW = 7  # components in a row: 28 are four rows, as in Dosovitskiy et al. 2021, Figure 7
 BLOCKS: Any = {"origin": "lower", "interpolation": "nearest", "aspect": "auto"}  # a grid position is a block: nothing is smoothed
 COLOUR_LIMIT_SD = 3.0  # standard deviations of a scan at the ends of the colours, the same in every picture
 OUTSIDE_GREY = 0.8  # grey of what is no brain: white is a value
@@ -49,19 +49,19 @@ def filter_components(components: Components) -> Figure:
     edge = components.cubes.shape[1]
     shown = shown_slices(edge)
     gap = max(2, edge // 2)  # voxels between components, which leave room for their numbers
-    step, rows = 2 * edge + gap, -(-len(components.cubes) // ACROSS)
-    sheet = np.full((rows * step, ACROSS * step - gap), np.nan)
+    step, rows = 2 * edge + gap, -(-len(components.cubes) // COMPONENTS_PER_ROW)
+    sheet = np.full((rows * step, COMPONENTS_PER_ROW * step - gap), np.nan)
     figure = Figure(figsize=(WIDTH, WIDTH * sheet.shape[0] / sheet.shape[1]))
     axes = figure.add_axes((0, 0, 1, 1))
     for index, cube in enumerate(components.cubes):
-        top, left = (index // ACROSS) * step + gap, (index % ACROSS) * step
+        top, left = (index // COMPONENTS_PER_ROW) * step + gap, (index % COMPONENTS_PER_ROW) * step
         for number, z in enumerate(shown):
             y, x = top + (number // 2) * edge, left + (number % 2) * edge
             sheet[y : y + edge, x : x + edge] = _as_viewed(cube[:, :, z]) / np.abs(cube).max()
         axes.text(left - 0.5, top - 0.5 - 0.1 * gap, str(index + 1), fontsize=6.5, va="bottom", ha="left")
         axes.plot([left - 0.5, left + 2 * edge - 0.5], [top + edge - 0.5] * 2, color="white", lw=1.5)  # parts the slices
         axes.plot([left + edge - 0.5] * 2, [top - 0.5, top + 2 * edge - 0.5], color="white", lw=1.5)
-    axes.imshow(sheet, cmap=SIGNED, vmin=-1, vmax=1, interpolation="nearest", aspect="auto")
+    axes.imshow(sheet, cmap=SIGNED_COLOURS, vmin=-1, vmax=1, interpolation="nearest", aspect="auto")
     axes.set(xlim=(-0.5, sheet.shape[1] - 0.5), ylim=(sheet.shape[0] - 0.5, -0.5))
     axes.set_axis_off()
     return figure
@@ -80,11 +80,11 @@ def similarity_planes(similarity: Float[np.ndarray, "g"], position: int, moved: 
     figure, panels = _three(position, grid, np.flatnonzero(moved) if moved.any() else np.arange(grid.positions))
     for axes, (_, axis, _) in zip(panels, PLANES, strict=True):
         shown = Normalize(-1, 1)(_plane(similarity, position, axis, grid))
-        axes.imshow(mpl.colormaps[SIGNED](shown.T), extent=_extent(axis, grid), **BLOCKS)
+        axes.imshow(mpl.colormaps[SIGNED_COLOURS](shown.T), extent=_extent(axis, grid), **BLOCKS)
         if not moved.all():
             _outline(axes, _plane(moved, position, axis, grid), axis, grid)
         _mark(axes, position, axis, grid)
-    bar = ScalarMappable(Normalize(-1, 1), SIGNED)
+    bar = ScalarMappable(Normalize(-1, 1), SIGNED_COLOURS)
     _bar(figure, bar, "cosine similarity of position embeddings", ticks=[-1, -0.5, 0, 0.5, 1])
     return figure
 
@@ -193,7 +193,7 @@ def input_planes(
     height = head + scale * sheet.shape[0] + foot
     figure = Figure(figsize=(WIDTH, height))
     axes = figure.add_axes((margin / WIDTH, foot / height, 1 - margin / WIDTH, scale * sheet.shape[0] / height))
-    colours = mpl.colormaps[SIGNED].with_extremes(bad=str(OUTSIDE_GREY))
+    colours = mpl.colormaps[SIGNED_COLOURS].with_extremes(bad=str(OUTSIDE_GREY))
     axes.imshow(sheet, cmap=colours, vmin=-COLOUR_LIMIT_SD, vmax=COLOUR_LIMIT_SD, interpolation="nearest", aspect="auto")
     for row in range(1, len(scans)):
         axes.axhspan(row * (tall + PANEL_GAP) - PANEL_GAP - 0.5, row * (tall + PANEL_GAP) - 0.5, color="white")
@@ -210,7 +210,10 @@ def input_planes(
     axes.spines[:].set_visible(False)
     bar = figure.add_axes(((WIDTH - 2.4) / 2 / WIDTH, 0.3 / height, 2.4 / WIDTH, 0.09 / height))
     drawn = figure.colorbar(
-        ScalarMappable(Normalize(-COLOUR_LIMIT_SD, COLOUR_LIMIT_SD), SIGNED), cax=bar, orientation="horizontal", extend="both"
+        ScalarMappable(Normalize(-COLOUR_LIMIT_SD, COLOUR_LIMIT_SD), SIGNED_COLOURS),
+        cax=bar,
+        orientation="horizontal",
+        extend="both",
     )
     drawn.ax.tick_params(labelsize=7, length=2, pad=1)
     return figure

@@ -54,11 +54,11 @@ from mri_vit.train.supervised import untrained
 
 Costly = Literal["features", "landscape"]
 LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
-OF_TOKENS = ("position_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
+VIT_OPTIONS = ("position_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
-OTHER = "Inside the network: what it responds to, and its loss landscape"  # of a network without tokens
+HEADING_WITHOUT_TOKENS = "Inside the network: what it responds to, and its loss landscape"  # of a network without tokens
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def run(
     own = taking_part[request.model]
     if own.model.architecture == "vit" and not own.model.attends:
         raise UsageError(f"--model {request.model}: it has no block whose attention could be shown (model.depth 0)")
-    if own.model.architecture != "vit" and (given := [key for key in OF_TOKENS if getattr(request, key) is not None]):
+    if own.model.architecture != "vit" and (given := [key for key in VIT_OPTIONS if getattr(request, key) is not None]):
         option = given[0].removesuffix("_mm")
         raise UsageError(
             f"--{option}: {request.model} is a {own.model.architecture}, which has no attention of ours; leave it out"
@@ -224,9 +224,9 @@ def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int
 
     A step of a search counts as two: backwards takes about as long as forwards where no weight needs a gradient.
     """
-    searches = 2 * (numbers + learned.UNITS)
-    of_features = 2 * searches * learned.STEPS + 3 * learned.FEATURE_PATIENTS
-    of_landscape = networks * learned.POINTS**2 * 2 * learned.LANDSCAPE_PATIENTS
+    searches = 2 * (numbers + learned.ENCODER_UNITS)
+    of_features = 2 * searches * learned.ASCENT_STEPS + 3 * learned.FEATURE_PATIENTS
+    of_landscape = networks * learned.LANDSCAPE_POINTS**2 * 2 * learned.LANDSCAPE_PATIENTS
     return (0 if "features" in without else of_features) + (0 if "landscape" in without else of_landscape)
 
 
@@ -314,7 +314,7 @@ def _page(subject: InspectedFold, numbers: VitNumbers | None, results: LearnedRe
     template = environment.get_template("inspect.html" if numbers else "network.html")
     return template.render(
         title=subject.title,
-        heading=HEADING if numbers else OTHER,
+        heading=HEADING if numbers else HEADING_WITHOUT_TOKENS,
         pictures=drawn,
         patient=subject.patients[0].id,
         made_up=bool(run_cohort.synthetic_note(subject.patients, subject.study))

@@ -34,19 +34,20 @@ from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
 from mri_vit.train.supervised import Feed, batch_outputs, settle, total_loss
 
-UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
+ENCODER_UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
 FEATURE_PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
-NOISES = 8  # inputs of noise, likewise
-ROUGHNESS = 5.0  # standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
+NOISE_INPUTS = 8  # inputs of noise, likewise
+# standard deviations of the target among patients that an input as rough as a scan costs; of 1, 5 and 15 on the
+ROUGHNESS_PENALTY = 5.0
 # demo's ViT 1 left the inputs of MGMT noisy, and 15 left little of any
 JITTER = 0.25  # of a patch's edge; without it patterns hang on the borders of patches, and are edges and corners of them
-STEPS = 64  # of gradient ascent, whose lengths sum to eight times the way from nothing to an input as strong as a scan
+ASCENT_STEPS = 64  # of gradient ascent, whose lengths sum to eight times the way from nothing to an input as strong as a scan
 FIRST_STEP = 0.25  # of the largest strength; steps shrink to 0, so that the end is no accident of the last one
-START = 0.01  # strength of the noise that it starts from: next to nothing, but no point of symmetry
-SMOOTH = 0.01  # in the unit of voxels: below it a difference counts as its square, so that no gradient is infinite
+START_NOISE = 0.01  # strength of the noise that it starts from: next to nothing, but no point of symmetry
+GRADIENT_SMOOTHING = 0.01  # in the unit of voxels: below it a difference counts as its square, so that no gradient is infinite
 # Odd, so that the network itself is a point; Li et al. 2018 take 51, which costs twelve times as much.
-POINTS = 15  # along each direction
-REACH = 1.0  # in lengths of the network's own filters, as Li et al. 2018, Figure 5
+LANDSCAPE_POINTS = 15  # along each direction
+LANDSCAPE_REACH = 1.0  # in lengths of the network's own filters, as Li et al. 2018, Figure 5
 LANDSCAPE_PATIENTS = 12  # of the training part, and as many of the test fold: the surface's form is wanted, its level has a table
 Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features to the number that is maximised
 Target = Callable[[Float[Tensor, "c e e e"]], Float[Tensor, ""]]
@@ -184,7 +185,7 @@ def optimised(
     generator = torch.Generator().manual_seed(study.seed)
     patients = readout(represented).detach()
     spread = float(patients.std()) if len(patients) > 1 else 0.0
-    cost = ROUGHNESS * spread / frame.roughness if frame.roughness else 0.0
+    cost = ROUGHNESS_PENALTY * spread / frame.roughness if frame.roughness else 0.0
 
     def target(volume: Float[Tensor, "c e e e"]) -> Float[Tensor, ""]:
         return readout(read(net, volume, frame.position))[0]
@@ -193,7 +194,7 @@ def optimised(
     volume = maximise(target, frame.brain, len(study.channels), how, generator)
     with torch.no_grad():
         noise = []
-        for _ in range(NOISES):
+        for _ in range(NOISE_INPUTS):
             drawn = torch.randn(volume.shape, generator=generator).to(volume) * frame.brain
             noise.append(float(target(drawn / strength(drawn, frame.brain))))
         reached = float(target(volume))
@@ -210,7 +211,7 @@ def leading_units(net: Network, represented: Float[Tensor, "n d"]) -> list[int]:
         weight = net.head[name].weight  # [m d]
         moved = represented.std(dim=0) * weight.norm(dim=0)  # type: ignore[operator]
         parts += moved.detach() / values.std().detach().clamp_min(torch.finfo(values.dtype).tiny)
-    return parts.argsort(descending=True, stable=True)[:UNITS].tolist()
+    return parts.argsort(descending=True, stable=True)[:ENCODER_UNITS].tolist()
 
 
 def cosine(a: Float[np.ndarray, "..."], b: Float[np.ndarray, "..."]) -> float:
@@ -241,7 +242,7 @@ def maximise(
     channels: int,
     regularisation: Regularisation,
     generator: torch.Generator,
-    steps: int = STEPS,
+    steps: int = ASCENT_STEPS,
 ) -> Float[Tensor, "c e e e"]:
     """The volume that gradient ascent ends with: it maximises target(x) - roughness · TV(x) where x is as strong as allowed.
 
@@ -252,7 +253,7 @@ def maximise(
     target is flat, the noise of the start is returned.
     """
     x = torch.randn(channels, *brain.shape, generator=generator).to(brain.device) * brain
-    x *= START * regularisation.strength / strength(x, brain)
+    x *= START_NOISE * regularisation.strength / strength(x, brain)
     for step in range(steps):
         shifts = torch.randint(-regularisation.jitter, regularisation.jitter + 1, (3,), generator=generator).tolist()
         x.requires_grad_()
@@ -284,7 +285,7 @@ def roughness(volume: Float[Tensor, "c e e e"], brain: Bool[Tensor, "e e e"]) ->
         both = brain.narrow(axis, 1, brain.shape[axis] - 1) & brain.narrow(axis, 0, brain.shape[axis] - 1)
         after = [0, 0] * (2 - axis) + [0, 1]  # zeros behind the last voxel along this axis; F.pad counts from the last axis
         squares = squares + F.pad((volume.diff(dim=1 + axis) * both).square(), after)
-    return ((squares + SMOOTH**2).sqrt() - SMOOTH)[:, brain].mean()
+    return ((squares + GRADIENT_SMOOTHING**2).sqrt() - GRADIENT_SMOOTHING)[:, brain].mean()
 
 
 # --- loss landscape -----------------------------------------------------------------------------------------------------------
@@ -327,7 +328,7 @@ def measure_landscape(subject: InspectedFold) -> Landscape:
     losses = {part: loss_of(patients, study, net) for part, patients in chosen.items()}
     generator = torch.Generator().manual_seed(study.seed)
     across, up = random_direction(net, generator), random_direction(net, generator)
-    steps = np.linspace(-REACH, REACH, POINTS)
+    steps = np.linspace(-LANDSCAPE_REACH, LANDSCAPE_REACH, LANDSCAPE_POINTS)
     return Landscape(
         subject.name,
         steps,
@@ -344,7 +345,7 @@ def sample(patients: Sequence[Patient], seed: int) -> list[Patient]:
 
 
 def loss_of(patients: Sequence[Patient], study: Study, net: Network) -> Loss:
-    """The sum of the endpoints' losses over these patients, every token given and nothing augmented, as tuning computes it."""
+    """The sum of the endpoints' losses of these patients, from all tokens and without augmentation, like the validation loss."""
     feed = Feed(patients, study, next(net.parameters()).device, study.seed)
 
     def loss(net: nn.Module) -> float:

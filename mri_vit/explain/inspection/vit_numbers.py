@@ -27,13 +27,14 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.store import Inputs, all_tokens, token_file
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.rollout import rollout
-from mri_vit.model.encoder import ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
+from mri_vit.model.encoder import ATTENTION_ROWS, Attention, ConvolutionalStem, Encoder, TexturedStem, attention_weights
 from mri_vit.model.network import Network
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 
-PATIENTS = 4  # over which attention distances are averaged: heads differ by more than patients do, and 2744 positions take time
+# over which attention distances are averaged: heads differ by more than patients do, and 2744 positions take time
+DISTANCE_PATIENTS = 4
 TOKENS_SHOWN = 3  # of the step-by-step table, beside the position itself and CLS: a table that fits a page
 NUMBERS_SHOWN = 3  # of each vector, likewise
 COMPONENTS = 28  # as many as Dosovitskiy et al. 2021 show in Figure 7 (left)
@@ -123,7 +124,7 @@ def measure_vit(
     study, nets = subject.study, {"before": subject.before.eval(), "after": subject.after.eval()}
     _, depth, heads, _ = subject.after.model.shape
     shown_layer, shown_head = _counted("layer", layer, depth) or depth, _counted("head", head, heads)
-    prepared = [tokens.load(token_file(study.prepared, p), study.channels) for p in subject.patients[:PATIENTS]]
+    prepared = [tokens.load(token_file(study.prepared, p), study.channels) for p in subject.patients[:DISTANCE_PATIENTS]]
     batches = [all_tokens(patient, study.model) for patient in prepared]
     positions = batches[0][1][0].numpy()
     rolled = {stage: rollout(net.encoder, *_on(net, batches[0]))[0].float().cpu().numpy() for stage, net in nets.items()}
@@ -340,8 +341,8 @@ def attention_distances(
     for attention, x in _inputs(encoder, patches, position):
         q, k, _ = attention.project(x)
         total = q.new_zeros(attention.heads)
-        for start in range(0, len(centre), ROWS):
-            rows = slice(start, start + ROWS)
+        for start in range(0, len(centre), ATTENTION_ROWS):
+            rows = slice(start, start + ATTENTION_ROWS)
             weights = attention_weights(q[:, :, 1:][:, :, rows], k[:, :, 1:])  # a softmax without CLS sums to 1 without it
             total += (weights[0] * _distance(centre[rows], centre)).sum(dim=(1, 2))
         means.append((total.double() / len(centre)).cpu().numpy())

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from mri_vit.explain.methods.target import TargetSigns, attended, evidences, features, predicted, rows_read, target_signs
 from mri_vit.model.baselines import BASELINES
-from mri_vit.model.encoder import ROWS, attention_weights
+from mri_vit.model.encoder import ATTENTION_ROWS, attention_weights
 from mri_vit.model.network import Network
 
 STEPS = 24  # nodes on integrated gradients' path: on the built-in cohort 0.4 % of the map is missed at most, with 16 2.5 %
@@ -200,8 +200,8 @@ def _followed(
 ) -> dict[str, Float[Tensor, "b n"]]:
     """The rows times Ā + I of one block, whose query rows beyond the first r have no weight; ∇A = `toward`·Vᵀ."""
     carried = {name: torch.zeros_like(value) for name, value in row.items()}
-    for start in range(0, q.shape[2], ROWS):
-        rows = slice(start, start + ROWS)
+    for start in range(0, q.shape[2], ATTENTION_ROWS):
+        rows = slice(start, start + ATTENTION_ROWS)
         attention = attention_weights(q[:, :, rows], k)  # [b h r n]
         for name, by in toward.items():
             spoke = (by[:, :, rows] @ v.transpose(-2, -1)).mul_(attention).clamp_min_(0).mean(dim=1)

@@ -20,7 +20,8 @@ from mri_vit.explain.methods.target import TargetSigns, evidences, features, in_
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.network import Network
 
-EDGE = 2  # positions along a block's edge: 32 mm on the full grid, the size of a tumour; one alone hides too little to be missed
+# positions along a block's edge: 32 mm on the full grid, the size of a tumour; one alone hides too little to be missed
+BLOCK_EDGE = 2
 PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 
@@ -30,7 +31,7 @@ def occlusion(
 ) -> dict[str, Float[Tensor, "b p"]]:
     """How far each endpoint's target falls without the block of grid positions around a position.
 
-    Definition: blocks of `EDGE`³ positions tile the grid; the tokens of each in turn are left out.
+    Definition: blocks of `BLOCK_EDGE`³ positions tile the grid; the tokens of each in turn are left out.
     Formula: (f(all) − f(all but the block))⁺ for every position of the block, f the target of target.py.
     Assumption: the encoder reads sets of tokens, as one trained on drawn tokens does, so that a smaller set is no foreign input.
     Source: Zeiler & Fergus 2014, arXiv:1311.2901, section 4.2, with tokens left out instead of replaced by grey.
@@ -83,8 +84,8 @@ def occlusion_by_air(
 def blocks(position: Int[Tensor, "p"], side: int) -> Bool[Tensor, "o p"]:
     """Which grid positions each block holds; blocks without a given grid position are not there."""
     i, j, k = position // side**2, position // side % side, position % side
-    wide = -(-side // EDGE)
-    block = (i // EDGE * wide + j // EDGE) * wide + k // EDGE
+    wide = -(-side // BLOCK_EDGE)
+    block = (i // BLOCK_EDGE * wide + j // BLOCK_EDGE) * wide + k // BLOCK_EDGE
     return block.unique()[:, None] == block
 
 

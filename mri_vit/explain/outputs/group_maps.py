@@ -41,12 +41,12 @@ from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
-LEAST_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients are no group
-LEAST_SHARE = 0.5  # of the group as well, so that the rim is not the mean of the few largest heads
+MIN_PATIENTS = 3  # with brain at a voxel, or it has no mean: one or two patients are no group
+MIN_SHARE = 0.5  # of the group as well, so that the rim is not the mean of the few largest heads
 PERMUTATIONS = 999  # of the labels; the smallest p is 0.001
 DECIMALS = 2  # of stored values, as in the patients' maps
 DIFFERENCE_LIMIT = 8  # relative to a uniform map, where the difference's colours end; the same in every picture
-WHITEST = 0.8  # of white: the template's white matter, so that faint colours can be seen on it
+MAX_TEMPLATE_GREY = 0.8  # of white: the template's white matter, so that faint colours can be seen on it
 DIFFERENCE_COLOURS = "RdBu_r"  # red where the first group has more, blue where the second has; safe for the colour-blind
 
 
@@ -85,7 +85,7 @@ class Sums:
     @property
     def known(self) -> Bool[np.ndarray, "e e e"]:
         """Where enough patients have brain for a mean."""
-        return self.brains >= max(LEAST_PATIENTS, LEAST_SHARE * self.patients)
+        return self.brains >= max(MIN_PATIENTS, MIN_SHARE * self.patients)
 
     @property
     def mean(self) -> Float[np.ndarray, "e e e"]:
@@ -108,7 +108,7 @@ def write_group_maps(
 
     `maps` holds a folder for each patient, as `map_files.write_maps` writes it; patients without one are left out, and so are
     maps of other `settings` (`Explain.of_maps`). Of a patient's visits the first counts, because patients whose maps are averaged
-    must be independent. `folder` appears whole or not at all. Entries have None for means of fewer than `LEAST_PATIENTS`.
+    must be independent. `folder` appears whole or not at all. Entries have None for means of fewer than `MIN_PATIENTS`.
     """
     first = first_visits(patients)
     grid_maps = {patient.id: named for patient in first if (named := _grid_maps(maps / patient.id, settings))}
@@ -236,9 +236,7 @@ def _write_mean(named: str, title: str, group: Group, total: Sums, affine: Float
         return GroupMean(group.label, group.title, total.patients, None, None)
     file = f"group_space-grid_label-{group.label}_{named}"
     count = file.replace("_map.nii.gz", "Patients_map.nii.gz")
-    rule = (
-        f"Mean over patients with brain at the voxel; 0 where fewer than {LEAST_PATIENTS} patients or half of the group have it."
-    )
+    rule = f"Mean over patients with brain at the voxel; 0 where fewer than {MIN_PATIENTS} patients or half of the group have it."
     _save(total.mean, affine, folder / file, f"mean of {title}: {group.title}", UNIT, total.patients, rule)
     _save(total.brains, affine, folder / count, f"brains at each voxel: {group.title}", "patients", total.patients, rule)
     return GroupMean(group.label, group.title, total.patients, file, count)
@@ -267,7 +265,7 @@ def draw_means(title: str, means: Sequence[tuple[str, Volume]], difference: tupl
     *maps, (caption, less) = [(caption, resample(heat, brain.shape, brain.affine)) for caption, heat in (*means, difference)]
     both = sum(heat.array for _, heat in maps)
     peak = tuple(int(i) for i in np.unravel_index(int(np.argmax(both)), brain.shape))
-    contrast = 0.0, float(brain.array.max()) / WHITEST
+    contrast = 0.0, float(brain.array.max()) / MAX_TEMPLATE_GREY
     rows = [
         Row(
             title_of_row,

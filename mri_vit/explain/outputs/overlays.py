@@ -31,16 +31,16 @@ COLOURS = "inferno"  # its lightness grows with the value, so it is read in grey
 CONTRAST = (1, 99.5)  # percentiles inside the brain shown from black to white: for the brain, not for one vessel
 # Half a doubling: a map whose peak is lower changes white by less than a tenth, which cannot be seen. Rollout and CLS attention
 # of an untrained network peaked at 1.1 and 1.2 on a patient of BraTS.
-LEAST_VISIBLE_PEAK = 2**0.5
+MIN_VISIBLE_PEAK = 2**0.5
 OUTLINE = (0, 220, 255)  # cyan: no shade of the scale or of a scan
 PLANES = (("axial", 2, "RLAP"), ("coronal", 1, "RLSI"), ("sagittal", 0, "APSI"))  # name, axis cut, letters left/right/top/bottom
 MARGIN_MM = 12.0  # shown around the brain: skull enough to see that a map lies on its own head, and little face
 PANELS_PX = 760  # the three panels side by side, on a page's usual width
 TALLEST_PX = 360  # a panel, so that a narrow volume does not fill a screen
 GAP, TOP, SIDE, FOOT = 8, 34, 92, 26  # pixels between panels, for the title, for a colour bar, and for the note
-CAPTION = 22  # pixels above a row
-LINE = 16  # pixels from one line of a note to the next
-NOTICE = (255, 176, 0)  # amber, as the outline of a brain: it is what a reader must not miss
+CAPTION_PX = 22  # pixels above a row
+LINE_PX = 16  # pixels from one line of a note to the next
+NOTICE_COLOUR = (255, 176, 0)  # amber, as the outline of a brain: it is what a reader must not miss
 BLACK, WHITE, GREY = (0, 0, 0), (255, 255, 255), (176, 176, 176)
 
 
@@ -130,7 +130,7 @@ def nearly_even(peak: float) -> str:
     """The notice of a map whose colours show nothing, by its highest value relative to a uniform map; else ""."""
     if not peak:
         return "the map is 0 everywhere: nothing to see"
-    return f"peak {peak:.1f} {UNIT}, nearly even: nothing to see" if peak < LEAST_VISIBLE_PEAK else ""
+    return f"peak {peak:.1f} {UNIT}, nearly even: nothing to see" if peak < MIN_VISIBLE_PEAK else ""
 
 
 def panel(
@@ -226,27 +226,27 @@ def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
     tall = max(height for height, _ in sizes)
     width = PANELS_PX + (SIDE if any(row.bar for row in rows) else 0) + 2 * GAP
     lines = _wrapped(note, width - 2 * GAP)
-    foot = FOOT + (len(lines) - 1) * LINE
-    picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION + tall + GAP) + foot), BLACK)
+    foot = FOOT + (len(lines) - 1) * LINE_PX
+    picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION_PX + tall + GAP) + foot), BLACK)
     pen = ImageDraw.Draw(picture)
     pen.text((GAP, TOP / 2), title, WHITE, _font(15), anchor="lm")
     spare = (PANELS_PX - sum(w for _, w in sizes)) / 2  # where the height is what limits
     for number, row in enumerate(rows):
-        top = TOP + number * (CAPTION + tall + GAP)
-        pen.text((GAP, top + CAPTION / 2), row.caption, GREY, _font(12), anchor="lm")
+        top = TOP + number * (CAPTION_PX + tall + GAP)
+        pen.text((GAP, top + CAPTION_PX / 2), row.caption, GREY, _font(12), anchor="lm")
         if row.notice:
-            pen.text((PANELS_PX, top + CAPTION / 2), row.notice, NOTICE, _font(13), anchor="rm")
+            pen.text((PANELS_PX, top + CAPTION_PX / 2), row.notice, NOTICE_COLOUR, _font(13), anchor="rm")
         left = float(GAP)
         for (name, _, letters), panel, (height, across) in zip(PLANES, row.panels, sizes, strict=True):
-            x, y = round(left), round(top + CAPTION + (tall - height) / 2)
+            x, y = round(left), round(top + CAPTION_PX + (tall - height) / 2)
             picture.paste(Image.fromarray(panel), (x, y))
             _lettered(pen, letters, x, y, across, height)
             pen.text((x + 5, y + 4), name, GREY, _font(11), stroke_width=1, stroke_fill=BLACK)
             left += across + spare
         if row.bar:
-            _draw_bar(picture, row.bar, PANELS_PX + 2 * GAP, top + CAPTION + 10, tall - 20)
+            _draw_bar(picture, row.bar, PANELS_PX + 2 * GAP, top + CAPTION_PX + 10, tall - 20)
     for number, line in enumerate(reversed(lines)):
-        pen.text((GAP, picture.height - FOOT / 2 - number * LINE), line, GREY, _font(12), anchor="lm")
+        pen.text((GAP, picture.height - FOOT / 2 - number * LINE_PX), line, GREY, _font(12), anchor="lm")
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)  # 4: a few per cent larger than 9 in a fifth of the time
     return file.getvalue()

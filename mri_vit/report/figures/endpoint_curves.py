@@ -21,7 +21,7 @@ from mri_vit.report.figures.panels import (
     DASHED,
     GREY,
     INK,
-    SQUARE,
+    SQUARE_INCHES,
     VERMILLION,
     ForestRow,
     ForestScale,
@@ -59,7 +59,7 @@ def roc(folds: Sequence[Curve], measured: Roc) -> Figure:
 
     A single fold is the pooled curve itself and is not drawn twice.
     """
-    with panel(height=SQUARE) as (figure, axes):
+    with panel(height=SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="chance")
         folds = folds if len(folds) > 1 else []
         for index, (false_positives, true_positives) in enumerate(folds):
@@ -89,7 +89,7 @@ def roc(folds: Sequence[Curve], measured: Roc) -> Figure:
 
 def pooled_roc(models: Mapping[str, BinaryResult]) -> Figure:
     """The ROC curves of all patients' scores of several models, without bands, which would hide each other."""
-    with panel(height=SQUARE) as (figure, axes):
+    with panel(height=SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="chance")
         for model, stroke in drawn(models):
             curve, label = models[model].roc, named(model, "AUC", models[model].auc.value)
@@ -102,7 +102,7 @@ def pooled_roc(models: Mapping[str, BinaryResult]) -> Figure:
 
 def precision_recall(models: Mapping[str, BinaryResult], prevalence: float) -> Figure:
     """Precision against recall of every model; the dashed line is the prevalence, which a model without skill keeps to."""
-    with panel(height=SQUARE) as (figure, axes):
+    with panel(height=SQUARE_INCHES) as (figure, axes):
         axes.axhline(prevalence, color=INK, lw=1, ls=DASHED, label="prevalence")
         for model, stroke in drawn(models):
             curve, precision = models[model].precision_recall, models[model].average_precision
@@ -130,7 +130,7 @@ def net_benefit(
 
     `bands` are pointwise 95 % bands; only that of the first model is drawn, because several would hide each other.
     """
-    with panel(height=SQUARE) as (figure, axes):
+    with panel(height=SQUARE_INCHES) as (figure, axes):
         grid, act_on_all = numbers(thresholds), numbers(of_all)
         benefits = {model: numbers(benefit) for model, benefit in models.items()}
         axes.axhline(0, color=INK, lw=1, label="act on none")

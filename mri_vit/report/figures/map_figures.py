@@ -20,7 +20,7 @@ from mri_vit.report.figures.panels import COMPARED, DASHED, GREY, INK, ORANGE, R
 from mri_vit.report.numbers.maps import RANDOM
 from mri_vit.report.schema.parts import Mean
 from mri_vit.report.schema.patients import Agreement, MapCurves, MapResult
-from mri_vit.report.verdicts import ALIKE
+from mri_vit.report.verdicts import MIN_MAP_CORRELATION
 from mri_vit.report.words.notation import short
 from mri_vit.settings.sections import AnyMethod, MapMethod
 
@@ -129,7 +129,7 @@ def randomisation_cascade(methods: Mapping[AnyMethod, MapResult]) -> Figure:
             axes.fill_between(across, low, high, color=stroke.colour, alpha=0.14, lw=0)
             line = {"color": stroke.colour, "ls": stroke.line, "lw": stroke.width}
             axes.plot(across, value, marker=stroke.marker, ms=4.5, label=short(name), **line)
-        axes.axhline(ALIKE, color=INK, lw=1, ls=DASHED)
+        axes.axhline(MIN_MAP_CORRELATION, color=INK, lw=1, ls=DASHED)
         axes.axhline(0, color=GREY, lw=0.6)
         turned = {"rotation": 45, "ha": "right"} if len(stages) > 5 else {}  # more names than lie side by side
         axes.set_xticks(range(len(stages) + 1), ["none", *stages], **turned)

@@ -19,13 +19,13 @@ from mri_vit.report.schema.parts import CalibrationGroup
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_compared
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
-SQUARE = 4.4  # inches high: near the width, for axes that both run from 0 to 1
+SQUARE_INCHES = 4.4  # inches high: near the width, for axes that both run from 0 to 1
 # Tol 2021, "Colour schemes", muted: distinct from Okabe and Ito's with any colour vision
 INDIGO, OLIVE, WINE, TEAL = "#332288", "#999933", "#882255", "#44AA99"
 ROSE = "#CC6677"  # Tol 2021, muted, as those above
 MAGENTA = "#EE3377"  # Tol 2021, vibrant
 PALE = "#A6A6A6"  # a lighter grey than that of the first permutation
-MOST_BARRED = 2  # models with intervals in one figure
+MAX_MODELS_WITH_INTERVALS = 2  # models with intervals in one figure
 LEGEND_LETTERS, HANDLE_LETTERS = 72, 6  # of a figure's width at 8.5 points, and what a line's sample takes of it
 LABEL_LETTERS = 22  # of a label left of the axis, at 8.5 points
 DASHED = (0, (4, 3))
@@ -194,7 +194,7 @@ def bars(axes: Axes, x: np.ndarray, y: np.ndarray, points: Sequence[Ends], strok
 def barred(models: Iterable[str]) -> list[str]:
     """The models drawn with intervals: all but controls where they are few, else the first; more bars would hide each other."""
     compared = [model for model in models if is_compared(model)]
-    return compared if len(compared) <= MOST_BARRED else compared[:1]
+    return compared if len(compared) <= MAX_MODELS_WITH_INTERVALS else compared[:1]
 
 
 def legend_below(figure: Figure, columns: int) -> None:
@@ -208,9 +208,9 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
 
     Controls are left out where there are more models than that. `predicted` and `observed` name the axes.
     """
-    with panel(height=SQUARE) as (figure, axes):
+    with panel(height=SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
-        few = sum(map(is_compared, models)) <= MOST_BARRED
+        few = sum(map(is_compared, models)) <= MAX_MODELS_WITH_INTERVALS
         for model, stroke in drawn(models):
             if not (few or stroke.compared):
                 continue

@@ -27,7 +27,7 @@ from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 from mri_vit.settings.schema import Endpoint
 
 ASSIGNED_FOLDS = 5  # for the Cox regressions' own coefficients where the run has no folds; Kohavi 1995: five or ten
-MOST_MISSING = 0.5  # of the patients: a column that most of them lack would decide who is analysed
+MAX_MISSING_SHARE = 0.5  # of the patients: a column that most of them lack would decide who is analysed
 FROM_SCANS = (VOLUME, INTENSITY)  # controls that read the scans: the simplest explanations of a network's risk
 
 
@@ -107,7 +107,9 @@ def _covariates(run: Run, rows: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, s
     table = run.covariates
     share = {str(name): float(column.isna().mean()) for name, column in table.reindex(_visits(rows, table)).items()}
     too_sparse = {
-        name: f"is missing in {100 * missing:.0f} % of the patients" for name, missing in share.items() if missing > MOST_MISSING
+        name: f"is missing in {100 * missing:.0f} % of the patients"
+        for name, missing in share.items()
+        if missing > MAX_MISSING_SHARE
     }
     if len(too_sparse) == len(share):
         reasons = "; ".join(f"{name} {why}" for name, why in too_sparse.items())

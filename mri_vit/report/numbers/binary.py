@@ -187,7 +187,7 @@ def _average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, "
 
 
 def _operating_point(rows: pd.DataFrame) -> OperatingPoint | None:
-    """The four rates at the thresholds chosen on tuning patients; None where the table has no threshold."""
+    """The four rates at the thresholds chosen on validation patients; None where the table has no threshold."""
     rows = rows.loc[rows.threshold.notna()]
     if not len(rows):
         return None

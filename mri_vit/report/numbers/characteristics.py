@@ -32,10 +32,10 @@ from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
-MOST_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
-OTHER = "other levels"
-MOST_LEVELS = 8  # a forest plot of more lines per column is not read
-FEWEST_DISTINCT = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
+MAX_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns
+OTHER_LEVELS = "other levels"
+MAX_LEVELS = 8  # a forest plot of more lines per column is not read
+MIN_DISTINCT_VALUES = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
 # doi:10.1056/NEJMoa1611977
 Counts = Int[np.ndarray, " k"]  # of k levels
@@ -127,7 +127,7 @@ def _columns(run: Run) -> tuple[list[str], int]:
         usable = clinical_columns(people, study) if people else []
     named = [name for name in (*study.report.subgroups, study.train.leave_out) if name and name in table]
     columns = list(dict.fromkeys([*named, *usable]))
-    return columns[:MOST_ROWS], len(columns[MOST_ROWS:])
+    return columns[:MAX_ROWS], len(columns[MAX_ROWS:])
 
 
 def _row(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Table1 | None) -> Row:
@@ -136,7 +136,7 @@ def _row(table: pd.DataFrame, column: str, groups: Sequence[_Group], before: Tab
     In an evaluation a column that the run's own cohort has is of the run's kind, however few differ here.
     """
     values = numbers(column, table[column].str.strip().tolist())
-    few = values is None or pd.Series(values).nunique() < FEWEST_DISTINCT
+    few = values is None or pd.Series(values).nunique() < MIN_DISTINCT_VALUES
     if values is not None and (_found(before, column, "number") or not (few or _found(before, column, "words"))):
         return _of_numbers(column, pd.Series(values, table.index), groups, before)
     return _of_words(table, column, groups, before)
@@ -179,8 +179,8 @@ def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before
     past = Counter(dict(zip(row.levels, row.cells[0].counts, strict=True))) if row else Counter()
     total = Counter(_filled(table, column).dropna()) + past
     rare = row.lumped if row else 0
-    names = sorted((level for level in total if not (rare and level == OTHER)), key=lambda level: (-total[level], level))
-    kept = names if len(names) <= MOST_LEVELS and not rare else names[: MOST_LEVELS - 1]
+    names = sorted((level for level in total if not (rare and level == OTHER_LEVELS)), key=lambda level: (-total[level], level))
+    kept = names if len(names) <= MAX_LEVELS and not rare else names[: MAX_LEVELS - 1]
     lumped = len(names) - len(kept) + rare
     cells = []
     for group in groups:
@@ -192,7 +192,7 @@ def _of_words(table: pd.DataFrame, column: str, groups: Sequence[_Group], before
     elif before:
         here = np.array(cells[0].counts, dtype=int)
         cells.append(_counts(_by_level(past, kept, lumped), before.splits[0].n, here))
-    levels = (*kept, *((OTHER,) if lumped else ()))
+    levels = (*kept, *((OTHER_LEVELS,) if lumped else ()))
     return Row(column=column, kind="words", levels=levels, lumped=lumped, cells=tuple(cells))
 
 
@@ -307,13 +307,13 @@ def levels(cells: pd.Series) -> pd.Series:
     missing = cells.str.lower().isin({*MISSING, ""})
     values = numbers(str(cells.name), cells.tolist())
     number = pd.Series(values, cells.index, dtype=float)
-    if values is not None and number.nunique() >= FEWEST_DISTINCT:
+    if values is not None and number.nunique() >= MIN_DISTINCT_VALUES:
         missing = number.isna()
         cut = OLD_YEARS if cells.name == AGE else float(number.median())
         named = pd.Series(np.where(number < cut, f"under {cut:g}", f"{cut:g} and over"), index=cells.index)
     else:
         words = cells.loc[~missing].value_counts().sort_index(kind="stable").sort_values(ascending=False, kind="stable")
-        named = cells.where(cells.isin(words.index[:MOST_LEVELS]), "other")
+        named = cells.where(cells.isin(words.index[:MAX_LEVELS]), "other")
     return named.mask(missing, "missing")
 
 

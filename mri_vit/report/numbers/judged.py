@@ -17,7 +17,7 @@ from mri_vit.metrics import discrimination, survival
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
-from mri_vit.report.schema.measured import MUCH_APART, Apart
+from mri_vit.report.schema.measured import MAX_POOLING_GAP, Apart
 from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.schema import Endpoint
@@ -190,7 +190,7 @@ def apart(pooled: float, within: float, repeats: int) -> Apart | None:
     Both are of the first repeat alone: a mean over repeats is the score of an ensemble and does better than one model, so that
     over several repeats the two would differ without any difference of scale.
     """
-    differ = abs(pooled - within) > MUCH_APART  # false for NaN too: nothing can be said of what is undefined
+    differ = abs(pooled - within) > MAX_POOLING_GAP  # false for NaN too: what is undefined cannot be compared
     return Apart(pooled, within, repeats) if differ else None
 
 

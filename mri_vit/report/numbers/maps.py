@@ -162,10 +162,10 @@ def _by_scan(rows: list[list[float]], channels: Sequence[str], seed: int) -> Sco
 
 MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods
-NEXT_TO = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
-SIMILAR = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient
+PROBABILITY_EPS = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
+SIMILARITIES = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient
 OF_HITS = ("hit_chance", "hit_simulated")  # what chance gives beside the hits: exactly, and by simulation
-NUMBERS = ("hit", *OF_HITS, "energy", "tumour_share", "energy_simulated", *SIMILAR)
+NUMBERS = ("hit", *OF_HITS, "energy", "tumour_share", "energy_simulated", *SIMILARITIES)
 OF_NETWORKS = ("hit_randomised", "energy_randomised")  # a value for each network of randomised weights
 Curves = tuple[Float[np.ndarray, " f"], dict[str, Float[np.ndarray, "n f"]]]  # fractions; a row per patient by method
 
@@ -214,7 +214,7 @@ def spread(predictions: pd.DataFrame, endpoint: Endpoint, model: str = MODEL) ->
     ]
     rows = rows.drop_duplicates("patient").dropna(subset=["score"])
     score = rows.score.astype(float)
-    evidence = logit(score.clip(NEXT_TO, 1 - NEXT_TO)) if endpoint.kind == "binary" else score
+    evidence = logit(score.clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS)) if endpoint.kind == "binary" else score
     deviations = evidence.groupby(rows.fold).std()
     return {int(fold): float(value) for fold, value in deviations.items() if value > 0}
 
@@ -264,7 +264,7 @@ def _method(rows: pd.DataFrame, cascade: pd.DataFrame, curves: Mapping[Order, Cu
     judged = ~np.isnan(column["hit"])
     rate = intervals.rate(int(column["hit"][judged].sum()), int(judged.sum()))
     found |= {key: mean(np.where(judged, column[key], np.nan), seed) for key in OF_HITS}
-    found |= {key: mean(column[key], seed) for key in SIMILAR}
+    found |= {key: mean(column[key], seed) for key in SIMILARITIES}
     stages = _stages(cascade, seed)
     return MapFigures(
         n=len(rows),

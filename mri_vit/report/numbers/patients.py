@@ -25,9 +25,9 @@ from mri_vit.report.schema.patients import Association, Patient, PatientResult, 
 from mri_vit.settings.schema import Endpoint
 
 SITE = "site"  # column of the cohort table
-WORST = 10  # patients that a reader looks at one by one
-SHARE = 0.25  # of the ranked at most: the worst of a small cohort are still its tail
-FEWEST_PAIRS = 5  # of fewer, all are wrong by chance more than once in 20: a patient censored early is in one or two
+WORST_PATIENTS = 10  # patients that a reader looks at one by one
+MAX_WORST_SHARE = 0.25  # of the ranked at most: the worst of a small cohort are still its tail
+MIN_PAIRS = 5  # of fewer, all are wrong by chance more than once in 20: a patient censored early is in one or two
 RESAMPLES = 9999  # a p of a permutation test is then 0.0001 at least
 
 
@@ -170,7 +170,7 @@ def measure_failures(patients: Sequence[Patient], models: Mapping[str, str], see
 
 def ranked(patients: Sequence[Patient], endpoint: str) -> list[Patient]:
     """Who is in pairs enough, the worst first; of the equally wrong, who lies further out among the scores of the fold."""
-    known = [one for one in patients if endpoint in one.endpoints and one.endpoints[endpoint].pairs >= FEWEST_PAIRS]
+    known = [one for one in patients if endpoint in one.endpoints and one.endpoints[endpoint].pairs >= MIN_PAIRS]
 
     def order(one: Patient) -> tuple[float, float]:
         result = one.endpoints[endpoint]
@@ -181,7 +181,7 @@ def ranked(patients: Sequence[Patient], endpoint: str) -> list[Patient]:
 
 def _sides(people: list[Patient], endpoint: str) -> tuple[list[Patient], list[Patient]]:
     """The worst of the ranked patients and the others."""
-    most = min(WORST, int(SHARE * len(people)))
+    most = min(WORST_PATIENTS, int(MAX_WORST_SHARE * len(people)))
     worst = [patient for patient in people[:most] if patient.endpoints[endpoint].wrong > 0]  # a model may be wrong in fewer
     return worst, people[len(worst) :]
 

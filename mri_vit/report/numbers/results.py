@@ -31,9 +31,9 @@ BARS = tuple(name for name in NOT_COMPARED if is_bar(name))  # the controls that
 SITE_COLUMN = "site"  # of the cohort table
 
 Tables = Mapping[str, pd.DataFrame]  # by model, the rows that are judged
-LAST = 0.2  # of the epochs that were made: a fall in the last fifth asks for more epochs
-FALL = 0.01  # of the loss at the start, which knows nothing: less is within what another seed changes
-MOST_SHOWN = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)
+FINAL_SHARE = 0.2  # of the epochs that were made: a fall in the last fifth asks for more epochs
+MIN_LOSS_FALL = 0.01  # of the loss at the start, which knows nothing: less is within what another seed changes
+MAX_SHOWN_MODELS = 6  # lines that can be distinguished in one figure; more hide each other (see `panels.CANDIDATES`)
 Results = Mapping[str, Mapping[str, Numbers]]  # by endpoint and model
 K = TypeVar("K", bound=Hashable)
 
@@ -143,22 +143,22 @@ def _holm(p: Mapping[K, float]) -> dict[K, float]:
 
 @dataclass(frozen=True)
 class Trainings:
-    """Fields of a model about its trainings: of how many the tuning loss is known, and of how many it was flat at the end."""
+    """Fields of a model about its trainings: of how many the validation loss is known, and of how many it was flat at the end."""
 
     trainings: int | None
     flat: int | None
 
 
-def is_flat(epoch: Float[np.ndarray, " n"], tune: Float[np.ndarray, " n"]) -> bool:
-    """Whether the tuning loss was no lower in the last fifth of the epochs than the least before it, but for `FALL`.
+def is_flat(epoch: Float[np.ndarray, " n"], val: Float[np.ndarray, " n"]) -> bool:
+    """Whether the validation loss was no lower in the last fifth of the epochs than the least before it, but for `MIN_LOSS_FALL`.
 
-    Definition: min over epochs up to 4/5 of the last one of `tune` − min over all of `tune` ≤ 0.01, `tune` in shares of the loss
+    Definition: min over epochs up to 4/5 of the last one of `val` − min over all of `val` ≤ 0.01, `val` in shares of the loss
     at the start. A loss that rises at the end is flat, and so is one that never fell: nothing was learned, and more epochs at
     these rates are not what lacks. False where nothing was evaluated before the last fifth.
     Assumption: the learning rate falls to zero at the planned end, which flattens any loss a little; early stopping ends before.
     """
-    before = tune[epoch <= (1 - LAST) * epoch.max()]
-    return bool(len(before)) and float(before.min() - tune.min()) <= FALL
+    before = val[epoch <= (1 - FINAL_SHARE) * epoch.max()]
+    return bool(len(before)) and float(before.min() - val.min()) <= MIN_LOSS_FALL
 
 
 def trainings(histories: pd.DataFrame, model: str) -> Trainings:
@@ -178,7 +178,7 @@ def ranked(run: Run, results: Results) -> list[str]:
 
 def shown(order: list[str]) -> list[str]:
     """The compared models whose curves are drawn and who have a column in wide tables: all where they are few, else the first."""
-    return order[:MOST_SHOWN]
+    return order[:MAX_SHOWN_MODELS]
 
 
 def mean_score(results: Results, model: str) -> float:

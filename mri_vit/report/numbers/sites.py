@@ -1,5 +1,5 @@
-"""Sites: how calibration drifts from the run's cohort, what a new hospital may expect, and whether the model's CLS vector tells
-the site.
+"""Sites: how calibration drifts from the run's cohort, what a new hospital may expect, and whether the model's CLS vector
+predicts the site.
 
 Sites of the run's own cohort give no interval for a new hospital: its networks were trained on the other patients of each,
 unless sites were left out. Of the probe, n is the number of guesses (one for each patient, repeat and visit), m of patients.
@@ -26,13 +26,13 @@ from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, pred
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.measured import FEWEST_OF_SITE, FEWEST_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
+from mri_vit.report.schema.measured import MIN_OF_SITE, MIN_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
 from mri_vit.report.schema.parts import Drift, Estimate, SiteFigure
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Endpoint
 
 MODEL = VIT  # whose vector is probed where the table does not say
-FEWEST_FOR_DRIFT = 5  # as of a result that is judged
+MIN_FOR_DRIFT = 5  # as of a result that is judged
 DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
 
 
@@ -48,7 +48,7 @@ def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.Data
     found = {
         model: of_kind(inside, run, endpoint, *both)
         for model, both in known.items()
-        if all(len(rows) and rarer(endpoint, averaged(rows)) >= FEWEST_FOR_DRIFT for rows in both)
+        if all(len(rows) and rarer(endpoint, averaged(rows)) >= MIN_FOR_DRIFT for rows in both)
     }
     return {model: drifts for model, drifts in found.items() if drifts}
 
@@ -112,7 +112,7 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
     people = averaged(rows)
     named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else None
     by_site = [(str(site), here) for site, here in people.groupby(named) if str(site)] if named is not None else []
-    enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= FEWEST_OF_SITE]
+    enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= MIN_OF_SITE]
     figures = [_figure(endpoint, here) for _, here in enough]
     sites = tuple(
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
@@ -124,13 +124,13 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
         sites=sites,
         left_out=len(by_site) - len(enough),
     )
-    if len(sites) >= FEWEST_SITES:
+    if len(sites) >= MIN_SITES:
         values, variances = np.array([one.on_logit for one in figures]).T
         found = random_effects(values, variances)
         value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
         return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
     whole = _figure(endpoint, people)
-    if rarer(endpoint, people) < FEWEST_OF_SITE or math.isnan(whole.low):
+    if rarer(endpoint, people) < MIN_OF_SITE or math.isnan(whole.low):
         return None
     low, high = assumed_interval(whole.value, whole.low, whole.high)
     return expect(method="assumed", value=whole.value, low=low, high=high, tau=ASSUMED_TAU)

@@ -58,7 +58,7 @@ from mri_vit.settings.schema import Endpoint
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
-MOST_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
+MAX_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 
 
 def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, background: Background, seed: int) -> Measurement:
@@ -281,8 +281,8 @@ def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
 
 def risk_ticks(longest_days: float) -> list[int]:
     """Days at which the numbers at risk are given: from 0 in the finest step that leaves them room."""
-    step = next((step for step in TICK_STEPS_DAYS if longest_days / step < MOST_TICKS - 1), None)
-    step = step or math.ceil(longest_days / (MOST_TICKS - 1))
+    step = next((step for step in TICK_STEPS_DAYS if longest_days / step < MAX_TICKS - 1), None)
+    step = step or math.ceil(longest_days / (MAX_TICKS - 1))
     return list(range(0, int(longest_days) + 1, step))
 
 

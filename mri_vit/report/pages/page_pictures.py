@@ -39,8 +39,8 @@ from mri_vit.settings import recipe
 from mri_vit.settings.sections import Grid
 
 FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
-LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
-MARGIN = 4  # voxels kept around the brain, so that its edge does not touch the picture's
+GZIP_LEVEL = 6  # of gzip: twice as fast as 9 for a hundredth more bytes
+MARGIN_VOXELS = 4  # voxels kept around the brain, so that its edge does not touch the picture's
 
 
 def viewer_volumes(
@@ -137,7 +137,7 @@ def bounding_box(array: np.ndarray) -> tuple[slice, slice, slice]:
     ends = [np.flatnonzero(array.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
     if not len(ends[0]):
         return slice(None), slice(None), slice(None)
-    x, y, z = (slice(max(int(end[0]) - MARGIN, 0), int(end[-1]) + MARGIN + 1) for end in ends)
+    x, y, z = (slice(max(int(end[0]) - MARGIN_VOXELS, 0), int(end[-1]) + MARGIN_VOXELS + 1) for end in ends)
     return x, y, z
 
 
@@ -153,7 +153,7 @@ def base64_nifti(volume: Volume) -> str:
     image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
     image.set_qform(volume.affine, code=1)
     image.header.set_xyzt_units("mm")
-    return base64.b64encode(gzip.compress(image.to_bytes(), LEVEL, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(image.to_bytes(), GZIP_LEVEL, mtime=0)).decode()
 
 
 def drawable(patient_map: Map, reference: str) -> bool:
@@ -217,7 +217,7 @@ def _x(days: float) -> float:
 
 
 STRIP_WIDTH, STRIP_ROW = 420, 34  # the drawing's own units: its width, and the height of a row of dots
-MOST_DOTS = 400  # dots in a row; of more patients an even sample by rank
+MAX_DOTS = 400  # dots in a row; of more patients an even sample by rank
 GOLDEN_RATIO = 0.618034  # dots are moved up and down by its multiples, which never line up
 
 
@@ -251,7 +251,7 @@ def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, sca
     groups = []
     for row, (name, value) in enumerate(zip(names, (1, 0), strict=True)):
         of_group = np.sort(scores[(flag == value).to_numpy()])
-        few = np.unique(np.linspace(0, len(of_group) - 1, min(len(of_group), MOST_DOTS)).round().astype(int))
+        few = np.unique(np.linspace(0, len(of_group) - 1, min(len(of_group), MAX_DOTS)).round().astype(int))
         heights = [STRIP_ROW * (row + 0.2 + 0.6 * (index * GOLDEN_RATIO % 1)) for index in range(len(few))]
         dots = [(x(float(score)), round(y, 1)) for score, y in zip(of_group[few], heights, strict=True)]
         groups.append((f"{name} ({len(of_group)})", dots))
@@ -259,7 +259,7 @@ def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, sca
     return ScoreStrip(groups, x(own), at, (f"{low:.2g}", f"{high:.2g}"), STRIP_ROW * len(groups), scale)
 
 
-BATCH = 32  # pictures read ahead; more would be wasted where the budget ends
+BATCH_PICTURES = 32  # pictures read ahead; more would be wasted where the budget ends
 WORKERS = 2  # Pillow releases the GIL while it decodes and encodes
 
 
@@ -285,8 +285,8 @@ def shrunk(paths: Sequence[Path], width: int, quality: int, budget: int) -> list
 
     packed, spent = [], 0
     with ThreadPoolExecutor(WORKERS) as pool:
-        for start in range(0, len(paths), BATCH):
-            for url in pool.map(pack, paths[start : start + BATCH]):
+        for start in range(0, len(paths), BATCH_PICTURES):
+            for url in pool.map(pack, paths[start : start + BATCH_PICTURES]):
                 spent += len(url)
                 if spent > budget:
                     return packed

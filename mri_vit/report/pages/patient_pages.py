@@ -36,7 +36,7 @@ from mri_vit.run import files
 from mri_vit.run.atomic import replacing, write_bytes
 
 COLOURS = "inferno"  # explain/outputs/overlays.py's, like scale and opacity, so that page and picture agree
-NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
+COLOUR_NODES = 33  # of the colour table; NiiVue interpolates between them, within 2 of 255 of inferno
 WIDTH, QUALITY, BUDGET = 960, 80, 4_000_000  # of the pictures that stand in for the viewer: pixels, WebP's scale, bytes of page
 SHEET_QUALITY = 70  # of a QC sheet: 40 kB a patient
 BUNDLE = ("niivue.umd.js", "LICENSE", "LICENSES-BUNDLED")  # both licences ask to travel with the script
@@ -56,7 +56,7 @@ class Visit:
     person: Patient
     session: str
     maps: Map | None  # None where they cannot be drawn
-    said: PatientMaps | None  # of these maps
+    measured: PatientMaps | None  # of these maps
     prepared: Path | None
     tumour: Path | None
 
@@ -70,8 +70,8 @@ def visits(run: Run, metrics: Metrics) -> list[Visit]:
     """Every predicted visit, in the order of the report's patients."""
     reference = run.study.prepare.reference
     shown = {
-        found.patient: (found, said)
-        for found, said in zip(run.maps, metrics.maps, strict=True)
+        found.patient: (found, measured)
+        for found, measured in zip(run.maps, metrics.maps, strict=True)
         if page_pictures.drawable(found, reference)
     }
     prepared = {visit: path.parent for visit, path in run.qc if (path.parent / files.TOKENS).is_file()}
@@ -80,9 +80,9 @@ def visits(run: Run, metrics: Metrics) -> list[Visit]:
         for session in person.sessions:
             visit = visit_id(person.patient, session)
             tumour = run.tumours.get(visit)
-            maps, said = shown.get(visit, (None, None))
+            maps, measured = shown.get(visit, (None, None))
             there = tumour if tumour and tumour.is_file() else None
-            found.append(Visit(visit, file_name(visit), person, session, maps, said, prepared.get(visit), there))
+            found.append(Visit(visit, file_name(visit), person, session, maps, measured, prepared.get(visit), there))
     return found
 
 
@@ -137,10 +137,10 @@ def write_viewer(folder: Path, has_volumes: bool = True) -> None:
 
 def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict[str, Any]:
     """The template's variables for a visit."""
-    own = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
+    own = [one.maps.facts["maps"][entry.index] for entry in one.measured.maps] if one.maps and one.measured else []
     packed = (
-        page_pictures.shrunk([one.maps.overlays[entry.index] for entry in one.said.maps], WIDTH, QUALITY, BUDGET)
-        if one.maps and one.said
+        page_pictures.shrunk([one.maps.overlays[entry.index] for entry in one.measured.maps], WIDTH, QUALITY, BUDGET)
+        if one.maps and one.measured
         else []
     )
     return {
@@ -161,9 +161,9 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
                 "note": drawn.get("note"),
                 "picture": picture,
             }
-            for entry, drawn, picture in zip_longest(one.said.maps, own, packed)
+            for entry, drawn, picture in zip_longest(one.measured.maps, own, packed)
         ]
-        if one.maps and one.said
+        if one.maps and one.measured
         else [],
     }
 
@@ -213,7 +213,7 @@ def _write_volumes(run: Run, one: Visit, path: Path) -> None:
         with path.open(encoding="utf-8") as file:
             if file.readline() == stamp:
                 return
-    entries = [one.maps.facts["maps"][entry.index] for entry in one.said.maps] if one.maps and one.said else []
+    entries = [one.maps.facts["maps"][entry.index] for entry in one.measured.maps] if one.maps and one.measured else []
     drawn = page_pictures.viewer_volumes(one.prepared, one.maps, one.tumour, entries, run.study.prepare.reference)
     write_bytes(f"{stamp}window.patientVolumes = {json.dumps(drawn)};\n".encode(), path)
 
@@ -221,7 +221,7 @@ def _write_volumes(run: Run, one: Visit, path: Path) -> None:
 def _stamp(one: Visit) -> str:
     """A hash of the volumes' sources: records identify scans and maps by content, size and time identify a mask."""
     records = [one.prepared and one.prepared / files.PATIENT, one.maps and one.maps.folder / files.MAP]
-    order = [entry.index for entry in one.said.maps] if one.said else []
+    order = [entry.index for entry in one.measured.maps] if one.measured else []
     mask = [one.tumour.stat().st_size, one.tumour.stat().st_mtime_ns] if one.tumour else []
     parts = [str(LAYOUT).encode(), *(file.read_bytes() if file else b"" for file in records), json.dumps([order, mask]).encode()]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
@@ -229,7 +229,7 @@ def _stamp(one: Visit) -> str:
 
 def colour_table() -> dict[str, list[int]]:
     """The colour scale in NiiVue's form: colour R, G, B at level I; only level 0 is transparent (A)."""
-    level = np.rint(np.linspace(0, 255, NODES)).astype(int)
+    level = np.rint(np.linspace(0, 255, COLOUR_NODES)).astype(int)
     red, green, blue, _ = np.rint(255 * mpl.colormaps[COLOURS]((level / 255) ** 2)).astype(int).T
     columns = (red, green, blue, np.where(level > 0, 255, 0), level)
     return {key: column.tolist() for key, column in zip("RGBAI", columns, strict=True)}
@@ -237,5 +237,5 @@ def colour_table() -> dict[str, list[int]]:
 
 def css_colours() -> list[str]:
     """The colour scale from 1 to its top, linear in the logarithm."""
-    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, NODES))).astype(int)
+    rows = np.rint(255 * mpl.colormaps[COLOURS](np.linspace(0, 1, COLOUR_NODES))).astype(int)
     return [f"rgb({red} {green} {blue})" for red, green, blue, _ in rows]

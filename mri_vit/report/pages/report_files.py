@@ -40,7 +40,7 @@ from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.sections import AnyMethod
 
-MOST_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
+MAX_PATIENT_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
 RECORD = files.METRICS
 MARKS = {"schema", "study", "design", "endpoints"}  # keys that every version's record has
 FOLDERS = ("figures", "tables", "patients", "viewer")
@@ -63,11 +63,11 @@ class Written:
 
 
 def report_run(folder: Path, console: Console, pages: bool = False) -> Written:
-    """Write a run's report and print its results, verdicts and path; `pages`: a page per patient even above `MOST_PAGES`."""
+    """Write a run's report and print results, verdicts and path; `pages`: a page per patient even above `MAX_PATIENT_PAGES`."""
     if not (folder / files.PREDICTIONS).exists():
         raise UsageError(f"{folder}: no {files.PREDICTIONS}; run `mri-vit train` first")
     integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
-    written = write_report(read_run(folder), folder / files.REPORT, None if pages else MOST_PAGES)
+    written = write_report(read_run(folder), folder / files.REPORT, None if pages else MAX_PATIENT_PAGES)
     print_results(written, console)
     return written
 
@@ -82,12 +82,12 @@ def report_table(
     refuse_folder(output)
     run = run_from_tables(scores, people, output, subgroups)
     with atomic.held(output, FOLDERS):
-        written = write_report(run, output, None if pages else MOST_PAGES)
+        written = write_report(run, output, None if pages else MAX_PATIENT_PAGES)
     print_results(written, console)
     return written.page
 
 
-def write_report(run: Run, home: Path, most_pages: int | None = MOST_PAGES) -> Written:
+def write_report(run: Run, home: Path, most_pages: int | None = MAX_PATIENT_PAGES) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
     `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
@@ -219,7 +219,9 @@ def print_results(written: Written, console: Console) -> None:
         console.print(plain(f"- {sentence}"))
     if expected := expected_verdict_rows(written.metrics):
         _print_table(console, "Simulated effects and verdicts", EXPECTED_COLUMNS, expected)
-    if len(written.metrics.patients) > MOST_PAGES and not any(name.startswith("patients/") for name in written.metrics.files):
+    if len(written.metrics.patients) > MAX_PATIENT_PAGES and not any(
+        name.startswith("patients/") for name in written.metrics.files
+    ):
         say(console, f"no pages for {len(written.metrics.patients):,} patients; `mri-vit report … --patient-pages` writes them")
     say(console, f"report: {written.page}")
 
@@ -311,6 +313,6 @@ def _none_passes(methods: Mapping[AnyMethod, MapResult]) -> str:
     """Maps that could not be judged, or the number of each verdict."""
     kinds = Counter(result.verdict_kind for result in methods.values())
     if set(kinds) == {"undefined"}:
-        return f"not judged: fewer than {verdicts.FEWEST_SCORED} patients could be scored"
+        return f"not judged: fewer than {verdicts.MIN_SCORED_PATIENTS} patients could be scored"
     counts = ", ".join(f"{kinds[kind]} {notation.MAP_KINDS[kind]}" for kind in verdicts.MAP_ORDER if kinds[kind])
     return f"none of {len(methods)} passes its checks ({counts})"

@@ -266,10 +266,10 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     endpoints = tuple(_endpoint_of_table(name, table, header, scores, people) for name in table.endpoint.unique())
     patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
-    strangers = sorted(set(table.patient) - set(known))
-    if strangers:
-        like = columns.elsewhere(strangers[0], known)
-        raise UsageError(f"{scores}: patient {strangers[0]} is not in {people}{like} ({len(strangers)} such patients)")
+    unknown = sorted(set(table.patient) - set(known))
+    if unknown:
+        like = columns.elsewhere(unknown[0], known)
+        raise UsageError(f"{scores}: patient {unknown[0]} is not in {people}{like} ({len(unknown)} such patients)")
     visits = pd.DataFrame([{"patient": p.subject, **p.clinical, **p.labels} for p in patients]).astype(str).replace("nan", "")
     study = Study(
         name=_study_name(scores),

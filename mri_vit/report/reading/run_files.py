@@ -33,7 +33,7 @@ MAP_SCHEMA, SCORE_SCHEMA = 3, 2  # of maps/<visit>/map.json and scores/<visit>.j
 OF_MAP = ("patient", "subject", "maps")  # what the report cannot do without
 OF_SCORE = ("patient", "subject", "fold", "rows", "curves", "cascade", "agreement")
 Facts = Mapping[str, Any]
-AGAIN = "delete it and run `mri-vit explain` again"
+EXPLAIN_AGAIN = "delete it and run `mri-vit explain` again"
 
 
 def predicted(path: Path) -> pd.DataFrame:
@@ -133,10 +133,10 @@ def costs(homes: dict[str, Path], folds: Sequence[tuple[int, int]]) -> pd.DataFr
 
 
 def histories(homes: Mapping[str, Path], seeds: Mapping[str, int], folds: Sequence[tuple[int, int]]) -> pd.DataFrame:
-    """The evaluations on tuning patients; a training that has none written down has no row.
+    """The evaluations on validation patients; a training that has none written down has no row.
 
     `homes` are the folders of the models' folds, `seeds` how many networks each model has in a fold, `folds` pairs of repeat and
-    fold; all count from 0. `tune` is the tuning loss as a share of that at the start. Raises IntegrityError when a file is
+    fold; all count from 0. `tune` is the validation loss as a share of that at the start. Raises IntegrityError when a file is
     damaged.
     """
     found = [pd.DataFrame(columns=pd.Index(HISTORY_COLUMNS))]
@@ -204,7 +204,7 @@ def maps(folder: Path, settings: Facts, visits: Sequence[str]) -> tuple[tuple[Ma
     }
     whole = {}
     for visit, shown in found.items():
-        with as_written(shown.folder / files.MAP, AGAIN):
+        with as_written(shown.folder / files.MAP, EXPLAIN_AGAIN):
             if all(path.is_file() for path in shown.overlays):
                 whole[visit] = shown
     return tuple(whole[visit] for visit in _in_order(whole, visits)), len(paths) - len(whole)
@@ -225,10 +225,10 @@ def groups(folder: Path, settings: Facts) -> tuple[tuple[tuple[Facts, Path], ...
     facts = read_json(path)
     entries = facts.get("entries", [])
     if not isinstance(entries, list):
-        raise IntegrityError(f"{path}: damaged (entries are no list); {AGAIN}")
+        raise IntegrityError(f"{path}: damaged (entries are no list); {EXPLAIN_AGAIN}")
     if facts.get("settings") != settings:  # an earlier version did not write them down
         return (), len(entries)
-    with as_written(path, AGAIN):
+    with as_written(path, EXPLAIN_AGAIN):
         drawn = [(entry, folder / entry["picture"]) for entry in entries if entry["picture"]]
     return tuple((entry, picture) for entry, picture in drawn if picture.is_file()), 0
 
@@ -243,7 +243,7 @@ def _present(
         if facts.get("schema") == schema and facts.get("settings") == settings:
             lacking = [key for key in needed if key not in facts]
             if lacking:
-                raise IntegrityError(f"{path}: no {lacking[0]!r}; {AGAIN}")
+                raise IntegrityError(f"{path}: no {lacking[0]!r}; {EXPLAIN_AGAIN}")
             found[str(facts["patient"])] = (path, facts)
     return found
 

@@ -95,7 +95,7 @@ class Threshold(Part):
 
     repeat: int = Field(description="counted from 0")
     fold: int = Field(description="counted from 0")
-    threshold: Number = Field(description="score, chosen on the fold's tuning patients")
+    threshold: Number = Field(description="score, chosen on the fold's validation patients")
 
 
 class OperatingPoint(Part):

@@ -15,14 +15,14 @@ from mri_vit.settings.recipe import Pretrain
 EndpointKind = Literal["binary", "survival"]
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
-MUCH_APART = 0.02  # a pooled figure and that within folds
+MAX_POOLING_GAP = 0.02  # a pooled figure and that within folds
 # Ten of the rarer class per quantity estimated: Peduzzi et al. 1996, doi:10.1016/S0895-4356(96)00236-3. With ten against ten,
 # chance alone gives an AUC a standard error of 0.13.
-FEWEST_EVENTS = 10  # of a subgroup
+MIN_EVENTS = 10  # of a subgroup
 # Of the rarer class, or deaths, as of a whole cohort that is judged: with fewer a site's variance is mostly a guess.
-FEWEST_OF_SITE = 5
+MIN_OF_SITE = 5
 # Of three or four sites the interval by their own differences is as wide as the scale, at any figure that a model may have.
-FEWEST_SITES = 5
+MIN_SITES = 5
 PERMUTATIONS = 999  # of sites; (m + 1) a round number, so that p has three exact digits
 TABLE_DAYS = (182, 365, 730)  # 6, 12 and 24 months, as in Stupp et al. 2005, doi:10.1056/NEJMoa043330, Table 2
 TAU_DAYS = 730.0  # Uno's C and restricted means: up to the last horizon, where the weights of censoring are still small
@@ -89,7 +89,7 @@ class SubgroupFigures:
     @property
     def small(self) -> bool:
         """Whether it is too small to judge."""
-        return self.rarer < FEWEST_EVENTS
+        return self.rarer < MIN_EVENTS
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ class ComparedModel(Part):
     training_seconds: Number = Field(description="seconds of training, sum over folds and repeats")
     trainings: int | None = Field(description="networks trained over folds, repeats and seeds; null where it is not known")
     flat: int | None = Field(
-        description="of these, networks whose tuning loss fell no more in the last fifth of the epochs; null where not known"
+        description="of these, networks whose validation loss fell no more in the last fifth of the epochs; null where not known"
     )
     mean_score: Number = Field(description="mean of the AUC and C over the endpoints")
 

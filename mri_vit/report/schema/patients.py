@@ -30,8 +30,8 @@ class Split(Part):
 class Cell(Part):
     """One characteristic of one column's patients."""
 
-    known: int = Field(description="patients in whom it is known")
-    missing: int = Field(description="patients in whom it is not")
+    known: int = Field(description="patients with a known value")
+    missing: int = Field(description="patients without one")
     median: Number = Field(description="of a number; of a follow-up by the reverse Kaplan-Meier estimator; else null")
     low: Number = Field(description="lower quartile of a number; of a follow-up the lower end of its 95 % interval; else null")
     high: Number = Field(description="upper quartile, or upper end; else null")
@@ -100,8 +100,8 @@ class Association(Part):
 
     trait: Trait = Field(description="a finding of quality control, the site, or a volume, as in `patients`")
     level: str = Field(description="of a site: the most frequent one among the worst; else empty")
-    worst: int = Field(description="worst patients in whom it is known")
-    others: int = Field(description="other patients in whom it is known")
+    worst: int = Field(description="worst patients with a known value")
+    others: int = Field(description="other patients with a known value")
     of_worst: Number = Field(description="their share with a finding, or from `level`; of a volume the median")
     of_others: Number = Field(description="the same of the others")
     p: Number = Field(
@@ -237,7 +237,7 @@ class EndpointMaps(Part):
     predicted: Kind = Field(description="kind of the verdict on the model that the maps are of")
     no_finding: str | None = Field(description="why no map of this endpoint is a finding, in words; null where one may be")
     with_tumour: int = Field(description="scored patients with a tumour mask")
-    taught: bool = Field(default=False, description="whether tumour masks of training patients supervised the network")
+    mask_supervised: bool = Field(default=False, description="whether tumour masks of training patients supervised the network")
     methods: dict[AnyMethod, MapResult]
     curves: dict[Order, MapCurves]
     agreement: tuple[Agreement, ...]

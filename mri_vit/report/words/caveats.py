@@ -15,10 +15,10 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.schema.measured import (
     ALPHA,
-    FEWEST_EVENTS,
-    FEWEST_OF_SITE,
-    FEWEST_SITES,
-    MUCH_APART,
+    MAX_POOLING_GAP,
+    MIN_EVENTS,
+    MIN_OF_SITE,
+    MIN_SITES,
     AddedValueFigures,
     Caveats,
     DriftFigures,
@@ -62,7 +62,7 @@ def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
     where = "In the first repeat the" if apart.repeats > 1 else "The"
     return (
         f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) differ by more than "
-        f"{MUCH_APART}: the models of the folds use different scales, so rely on the figure within folds."
+        f"{MAX_POOLING_GAP}: the models of the folds use different scales, so rely on the figure within folds."
     )
 
 
@@ -89,7 +89,7 @@ def too_small(group: SubgroupFigures, kind: EndpointKind) -> str | None:
     if not group.small:
         return None
     rarer = f"{counted(group.rarer, 'patient')} of the rarer class" if kind == "binary" else counted(group.rarer, "death")
-    return f"too small to judge: {rarer}; at least {FEWEST_EVENTS} are needed"
+    return f"too small to judge: {rarer}; at least {MIN_EVENTS} are needed"
 
 
 def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
@@ -102,7 +102,7 @@ def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
     return f"no evidence that the model's CLS vector predicts the site ({figures})"
 
 
-RARER = {"auc": "patients of each class", "harrell_c": "deaths"}
+RARER_GROUP = {"auc": "patients of each class", "harrell_c": "deaths"}
 
 
 def drift_sentence(drift: DriftFigures) -> str:
@@ -144,7 +144,7 @@ def expectation_sentence(expected: Expectation) -> str:
     """In which range the figure of a new hospital lies, and what that rests on."""
     between = f"{number(expected.low, 2)} to {number(expected.high, 2)}"
     range_ = f"Expect {SYMBOLS[expected.measure]} {between} in a hospital that is in neither cohort"
-    few = f"fewer than {FEWEST_OF_SITE} {RARER[expected.measure]}"
+    few = f"fewer than {MIN_OF_SITE} {RARER_GROUP[expected.measure]}"
     left = f"; {expected.left_out} with {few} left out" if expected.left_out else ""
     if expected.method == "sites":
         return f"{range_}, from the differences between {len(expected.sites)} sites of this cohort{left}"
@@ -152,12 +152,12 @@ def expectation_sentence(expected: Expectation) -> str:
         f"{len(expected.sites)} of its sites {'has' if len(expected.sites) == 1 else 'have'}" if expected.sites else "no site has"
     )
     return (
-        f"{range_} by assumption: this cohort cannot show how sites differ ({held} at least {FEWEST_OF_SITE} "
-        f"{RARER[expected.measure]}; {FEWEST_SITES} are needed), so the spread is taken from models for heart disease"
+        f"{range_} by assumption: this cohort cannot show how sites differ ({held} at least {MIN_OF_SITE} "
+        f"{RARER_GROUP[expected.measure]}; {MIN_SITES} are needed), so the spread is taken from models for heart disease"
     )
 
 
-LARGEST = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
+MAX_HAZARD_RATIO = 999  # a hazard ratio that is written out; beyond it nothing is known but that it is large
 DEATHS_PER_COEFFICIENT = 10  # from which intervals can be relied on; Peduzzi et al. 1995, doi:10.1016/0895-4356(95)00048-8
 SAEED = "Saeed et al. 2023, Medical Image Analysis, Table 4"  # the first figures, which a reproduction of it cites too
 PUBLISHED = {name: tuple(Published(**figure) for figure in figures) for name, figures in word_list("published").items()}
@@ -311,4 +311,4 @@ def chi_squared(test: LikelihoodRatio) -> str:
 
 
 def _factor(value: float) -> str:
-    return number(value, 2) if not value > LARGEST else f"> {LARGEST}"
+    return number(value, 2) if not value > MAX_HAZARD_RATIO else f"> {MAX_HAZARD_RATIO}"

@@ -53,7 +53,7 @@ _with_settings = _needing(run_facts.settings)  # "" for a table from elsewhere
 _of_training = _needing(run_facts.trained)  # and for an external evaluation
 
 
-# What was studied, on whom, and with which data.
+# What was studied, in which patients, and with which data.
 
 
 @_with_settings
@@ -208,8 +208,8 @@ def compared(metrics: Metrics) -> str:
 
 @_of_training
 def partitions(metrics: Metrics, settings: Settings) -> str:
-    tuning = f"{settings.train.val_fraction:.0%} of the others were set aside for early stopping."
-    return " ".join([*partition_sentences(metrics, settings.train), tuning])
+    validation = f"{settings.train.val_fraction:.0%} of the others were set aside for early stopping."
+    return " ".join([*partition_sentences(metrics, settings.train), validation])
 
 
 @_of_training
@@ -273,7 +273,7 @@ def imbalance(metrics: Metrics, settings: Settings) -> str:
 
 @_of_training
 def chosen(metrics: Metrics, settings: Settings) -> str:
-    return "In each fold, the weights of the evaluation with the lowest loss on the tuning patients; the test fold took no part."
+    return "In each fold, the weights of the evaluation with the lowest validation loss; the test fold took no part."
 
 
 @_with_settings

@@ -91,7 +91,7 @@ def checklist_table(checklist: Checklist, metrics: Metrics) -> str:
 
 
 def left_alone(item: Item) -> str:
-    """What the author is told of an item that the run does not answer."""
+    """The note to the author on an item that the run does not answer."""
     return f"{AUTHOR}: {escape(item.write or SILENT)}"
 
 

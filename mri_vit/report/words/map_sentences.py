@@ -10,7 +10,7 @@ from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.patients import ComparatorMaps, MapFigures, ShownMap
-from mri_vit.report.verdicts import ALIKE, FEWEST_SCORED, Answer, Answers, is_enough
+from mri_vit.report.verdicts import MIN_MAP_CORRELATION, MIN_SCORED_PATIENTS, Answer, Answers, is_enough
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
 from mri_vit.report.words.run_facts import Facts
@@ -30,9 +30,9 @@ BESIDE_RANDOM_WEIGHTS = (
 SUPERVISED = "the network was trained with tumour masks"
 
 
-def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
+def map_checks(result: MapFigures, answers: Answers, mask_supervised: bool) -> str:
     """The questions with their answers; where there is a finding, also how much of the map lies on the tumour, and whether
-    masks had `taught` that.
+    tumour masks supervised the network.
     """
     figure = f" (rank correlation {rank_interval(result.randomised)})"  # a "no" comes with its proof
     sentences = [f"depends on the weights: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
@@ -48,13 +48,13 @@ def map_checks(result: MapFigures, answers: Answers, taught: bool) -> str:
         if is_enough(similarity):
             sentences.append(f"after {what}: rank correlation {number(similarity.value, 2)}")
     if answers.kind != "none" and (tumour := _on_tumour(result.energy_ratio, answers)):
-        sentences += [tumour, SUPERVISED] if taught else [tumour]
+        sentences += [tumour, SUPERVISED] if mask_supervised else [tumour]
     return "; ".join(sentences)
 
 
-def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, taught: bool) -> str:
+def map_verdict_sentence(result: MapFigures, answers: Answers, endpoint: str, predicted: Kind, mask_supervised: bool) -> str:
     """The checks, and before them why there is no finding, if there is none."""
-    checks = map_checks(result, answers, taught)
+    checks = map_checks(result, answers, mask_supervised)
     return f"{no_finding(endpoint, predicted)} ({checks})" if answers.kind == "none" else checks
 
 
@@ -71,17 +71,18 @@ def map_rules() -> list[str]:
     return [
         "All figures are from test patients, each explained by a model that had not seen the patient; only agreement with the "
         "networks of other folds uses models that had. Intervals are 95 %, by a bootstrap of patients. With fewer than "
-        f"{FEWEST_SCORED} scored patients a question is “not judged”.",
+        f"{MIN_SCORED_PATIENTS} scored patients a question is “not judged”.",
         "No finding without a prediction: where the prediction of an endpoint is not better than chance, its maps show what the "
         "score depends on. They are no finding, and the report says nothing about the tumour.",
         "“Depends on the weights: yes”: all weights are randomised (the numbers of each tensor permuted, Adebayo et al. 2018), "
-        f"and the interval of the rank correlation between the new map and the old one ends below {ALIKE}, so they share less "
-        "than a quarter of the variance of their ranks. Otherwise “no”: the map follows the scan or the architecture.",
+        f"and the interval of the rank correlation between the new map and the old one ends below {MIN_MAP_CORRELATION}, so "
+        "they share less than a quarter of the variance of their ranks. Otherwise “no”: the map follows the scan or the "
+        "architecture.",
         "“Depends on the labels”, where the run has a network trained on shuffled labels: “no” if the interval of the rank "
-        f"correlation with its map does not end below {ALIKE}; “yes” if it does and the correlation with the maps of the other "
-        "folds' networks, trained on true labels, is higher (the interval of the paired difference lies above 0). Otherwise "
-        "“unsettled”: networks trained on true labels differ from each other about as much, so the difference may come from "
-        "retraining and not from the labels.",
+        f"correlation with its map does not end below {MIN_MAP_CORRELATION}; “yes” if it does and the correlation with the maps "
+        "of the other folds' networks, trained on true labels, is higher (the interval of the paired difference lies above "
+        "0). Otherwise “unsettled”: networks trained on true labels differ from each other about as much, so the "
+        "difference may come from retraining and not from the labels.",
         "“Better than random deletion: yes”: removing positions in the map's order, highest first, weakens the prediction more "
         "than removing them in random order. The fall is the area over the deletion curve, in standard deviations of the "
         "model's evidence over its test patients; the interval of the paired difference lies above 0. Where inserting positions "
@@ -187,7 +188,7 @@ def map_methods(metrics: Metrics, facts: Facts) -> list[str]:
 
 
 def supervision_note(metrics: Metrics) -> str:
-    """What masks that taught the network take from a map that lies on the tumour."""
+    """What a map on the tumour shows less of where tumour masks supervised the network."""
     settings = run_facts.settings(metrics)
     return SUPERVISION_NOTE if settings and settings.train.mask_supervised else ""
 

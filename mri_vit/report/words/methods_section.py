@@ -140,17 +140,17 @@ CONTROLS_MADE = {
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
     "brain and, where a mask was given, in the tumour)",
     SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, their number chosen on the "
-    "tuning patients)",
+    "validation patients)",
     RADIOMICS: "radiomics, an upper reference that no model has to beat (the same regressions on principal components of "
     "each sequence's radiomic features, by nyxus, in the true tumour mask)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
 }
-THRESHOLDS = "Thresholds were chosen on the tuning patients of each fold; of several repeats the first is shown."
+THRESHOLDS = "Thresholds were chosen on the validation patients of each fold; of several repeats the first is shown."
 FITTED = (
     "In each fold the regressions were fitted on the training patients alone, and the thresholds of their probabilities chosen "
-    "on the tuning patients, like the model's."
+    "on the validation patients, like the model's."
 )
 COVARIATES = "Covariates were scaled, and a missing number replaced by the median and a flag, from the training patients alone."
 

@@ -9,7 +9,17 @@ from mri_vit.report.schema.endpoints import Numbers
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import OWN, Comparators, Comparison
-from mri_vit.report.verdicts import FEWEST, GAP, NEAR_CHANCE, PERFECT, Sides, TooGood, Unjudged, Verdict, agrees
+from mri_vit.report.verdicts import (
+    MIN_PROBABILITY_GAP,
+    MIN_RARER_GROUP,
+    NEAR_CHANCE,
+    PERFECT_DISCRIMINATION,
+    Sides,
+    TooGood,
+    Unjudged,
+    Verdict,
+    agrees,
+)
 from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
@@ -22,15 +32,16 @@ LEAK = (
 )
 SITE_WARNING = "warning: the model's CLS vector predicts the site, so the model may use the site as a shortcut"
 UNJUDGED: Mapping[Unjudged, str] = {
-    "few": f"fewer than {FEWEST} patients of the rarer class",
+    "few": f"fewer than {MIN_RARER_GROUP} patients of the rarer class",
     "one class": "all patients have the same label",
     "no pair": "no fold has two patients to compare",
     "no interval": "the interval is undefined",
 }
 TOO_GOOD: Mapping[TooGood, str] = {
     "truth": "the scores reproduce the labels exactly",
-    "gap": f"the probabilities of the two classes are at least {GAP:g} apart, as in patients that a model was trained on",
-    "control": f"the result is at least {PERFECT:g} and every control is at most {NEAR_CHANCE:g}",
+    "gap": f"the probabilities of the two classes are at least {MIN_PROBABILITY_GAP:g} apart, "
+    "as in patients that a model was trained on",
+    "control": f"the result is at least {PERFECT_DISCRIMINATION:g} and every control is at most {NEAR_CHANCE:g}",
 }
 
 
@@ -134,8 +145,9 @@ def too_good(verdict: Verdict) -> str | None:
 def verdict_rules() -> list[str]:
     """The rules in plain words, as the report prints them."""
     return [
-        f"A result is not judged with fewer than {FEWEST} patients of the rarer class (or {FEWEST} deaths), when no fold has two "
-        "patients to compare, or when its interval is undefined. The verdict is then “cannot be judged”, with the reason.",
+        f"A result is not judged with fewer than {MIN_RARER_GROUP} patients of the rarer class (or {MIN_RARER_GROUP} deaths), "
+        "when no fold has two patients to compare, or when its interval is undefined. The verdict is then “cannot be judged”, "
+        "with the reason.",
         "The judged value is the AUC, or Harrell's C, over pairs of patients within a fold, averaged over repeats. Its test is "
         "corrected for refitting: every patient is used to train the models that score the others, so scores without a signal "
         "vary more than their usual standard error. Regressions are refitted to labels permuted within the folds of the first "

@@ -17,7 +17,7 @@ from mri_vit.settings.sections import Grid
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 VIT = "Vision Transformer"
-FUSION = "vit's networks and a regression on the clinical columns, weighted on each fold's tuning patients"
+FUSION = "vit's networks and a regression on the clinical columns, weighted on each fold's validation patients"
 PRETRAINED = {"mae": "a masked autoencoder", "dino": "DINO"}
 PRETRAINING_PATIENTS = {
     "others": "for each fold on all patients but its test patients",
@@ -120,11 +120,11 @@ POOLED = {  # what the heads read, by model.pool
     "max": "the normalised CLS token, to which each feature's largest value over the other normalised tokens is added",
 }
 PRETRAINING_METHODS = {
-    "mae": "The masked autoencoder [@mae] read {mae.VISIBLE:.0%} of a patient's tokens, and a decoder of depth "
+    "mae": "The masked autoencoder [@mae] read {mae.VISIBLE_SHARE:.0%} of a patient's tokens, and a decoder of depth "
     "{mae.DECODER_DEPTH} and half the encoder's width, given {known}, predicted the patches of a random third of the others, "
     "{target}; the loss is the mean squared error over their brain voxels.",
     "dino": "DINO [@dino] trains a student to match the outputs of a teacher, a moving average of its weights (momentum from "
-    "{dino.MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of grid positions, two global ones and "
+    "{dino.TEACHER_MOMENTUM:g} to 1), over {dino.PROTOTYPES} prototypes; views are boxes of grid positions, two global ones and "
     "{local_crops} local ones, each with its own intensity jitter and left–right flip, and the teacher's outputs are centred "
     "and sharpened.",
 }
@@ -217,7 +217,7 @@ def initial_weights(settings: Settings) -> str:
 
 
 def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:
-    """Who was pretrained, how and on whom, or started from a file; and who was then judged on patients whose scans were seen."""
+    """Which networks were pretrained, how and on which patients, or started from a file; and which were image-exposed."""
     started = [entry for entry in metrics.compared_models if entry.beginning] if trained(metrics) else []
     sentences = [f"{escape(entry.model)} was {escape(entry.beginning)}." for entry in started]
     methods = [_pretraining_method(entry.pretrain) for entry in started if isinstance(entry.pretrain, Pretrain)]
@@ -247,10 +247,10 @@ def _pretraining_method(settings: Pretrain) -> str:
 
 
 def flat_trainings(entry: ComparedModel) -> str:
-    """Of how many trainings the tuning loss fell no more at the end; "" where that is not known."""
+    """Of how many trainings the validation loss fell no more at the end; "" where that is not known."""
     if entry.trainings is None:
         return ""
-    return f"tuning loss flat at the end of {entry.flat} of {counted(entry.trainings, 'training')}"
+    return f"validation loss flat at the end of {entry.flat} of {counted(entry.trainings, 'training')}"
 
 
 def comparator_sentences(metrics: Metrics, facts: Facts) -> list[str]:

@@ -48,7 +48,7 @@ MAP_KINDS = {
     "undefined": "not judged",
 }
 MAP_MARKS = {"passes": "▲", "unsettled": "○", "fails": "▼", "none": "○", "undefined": "–"}
-FINEST = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
+COST_DECIMALS = 4  # decimals of a cost: a tenth of a millisecond is less than a clock's noise
 SMALLEST_P = 0.001  # below it digits say nothing more: the normal law is rough out there, and so is a share of few permutations
 ROUGH_P = 0.1  # from here on two digits are enough; near the level of a test a third one counts
 
@@ -111,7 +111,7 @@ def signed(test: Paired, n: int | None = None) -> str:
 
 
 def change(difference: float | None, low: float | None, high: float | None, n: int | None = None) -> str:
-    """A difference and the ends of its interval; the difference alone where these are undefined, or one: nobody is that sure."""
+    """A difference and the ends of its interval; the difference alone where these are undefined, or one: no test is that sure."""
     if not (is_defined(difference) and is_defined(low) and is_defined(high)) or low == high:
         return with_sign(difference) if is_defined(difference) else number(difference, n=n)
     return f"{with_sign(difference)} {ends(low, high, n, with_sign)}"
@@ -168,7 +168,7 @@ def significant(value: float | int | None) -> str:
     if not is_defined(value):
         return ""
     digits = 2 - math.floor(math.log10(value)) if value > 0 else 0
-    return f"{value:,.{min(max(digits, 0), FINEST)}f}"
+    return f"{value:,.{min(max(digits, 0), COST_DECIMALS)}f}"
 
 
 def duration(seconds: float | int | None) -> str:

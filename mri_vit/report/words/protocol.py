@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mri_vit.crossval.folds import DEALS
+from mri_vit.crossval.folds import FOLD_DRAWS
 from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.words import run_facts
@@ -171,7 +171,7 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         *mask_supervision(train),
         *_inputs(train, settings.grid.positions),
         *_regularisation(train, settings.model.drop_path, "binary" in run_facts.kinds(metrics)),
-        f"Training lasted at most {train.epochs} epochs. After {every} the loss on the tuning patients was "
+        f"Training lasted at most {train.epochs} epochs. After {every} the loss on the validation patients was "
         "taken as a share of its value before training, limited to 1, and averaged over endpoints; training stopped after "
         f"{train.patience} such evaluations without a better one, and the weights of the best were kept.",
         facts.gap("settings", "whether any setting was chosen by looking at these patients"),
@@ -245,7 +245,7 @@ def partition_sentences(metrics: Metrics, train: Train) -> list[str]:
     else:
         times = "" if repeats == 1 else f", {repeats} times with different splits"
         sentences = [
-            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {DEALS:,} "
+            f"Patients were divided into {folds} folds before any training{times} (seed {metrics.seed}): of {FOLD_DRAWS:,} "
             "random splits, the one with the most even counts of each endpoint's classes was used."
         ]
     if metrics.folds_sha256:

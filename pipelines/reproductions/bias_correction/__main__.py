@@ -37,7 +37,7 @@ from scipy.ndimage import gaussian_filter
 from mri_vit.data.volume import Volume, canonical, read
 from mri_vit.prepare import bias, brain
 from mri_vit.settings.schema import CHANNELS
-from mri_vit.synthetic import BEND_MM, CONTROLS, DENT, TISSUE, Case, Phantom, scaled, unscaled_bend
+from mri_vit.synthetic import BEND_MM, CONTROLS, DENT_SHARE, TISSUE, Case, Phantom, scaled, unscaled_bend
 
 PICTURE = Path(__file__).with_name("bias.png")
 SPACING_MM = 2.0
@@ -120,7 +120,7 @@ def tissue(place: str, size_ml: float | int, seed: int, spacing_mm: float = SPAC
             rim_mm=rim_mm,
             rim_signal=TISSUE["t1ce"][4],
         )
-        return Phantom(np.eye(4), scaled(bend, BEND_MM), case, scaled(dent, DENT)).tissues(points)
+        return Phantom(np.eye(4), scaled(bend, BEND_MM), case, scaled(dent, DENT_SHARE)).tissues(points)
 
     fine, coarse = grid(spacing_mm), grid(2 * spacing_mm)
     low, high = 2.0, 60.0

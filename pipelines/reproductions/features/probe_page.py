@@ -14,7 +14,7 @@ from rich.table import Table
 
 from mri_vit import style
 from mri_vit.features.extraction import Features
-from mri_vit.features.fitting import CLS, FIRST, HEADS, MEAN
+from mri_vit.features.fitting import CLS, FIRST_TOKEN, HEADS, MEAN
 from mri_vit.metrics.within_fold import CHANCE
 from mri_vit.report.figures.panels import COMPARED, DASHED, panel
 from mri_vit.report.pages import csv_tables
@@ -90,7 +90,7 @@ def page(
         picture=style.data_url(drawn, "image/svg+xml") if drawn else None,
         probes=PROBES,
         read=reading(study),
-        readings=(CLS, MEAN, HEADS, FIRST),
+        readings=(CLS, MEAN, HEADS, FIRST_TOKEN),
         patients=len(patients),
         synthetic=all_from_demo(patients),
         scans=max(line.scans for line in lines),

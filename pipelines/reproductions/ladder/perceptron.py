@@ -30,7 +30,7 @@ class Perceptron:
     """A Predictor (see `predictions.py`) from a table of covariates with a row per visit id.
 
     Each penalty's network is optimised to the end of its loss (L-BFGS, which suits so few patients better than small steps);
-    that of the least log loss on the tuning patients is kept, of the greatest penalty where none of them has a label.
+    that of the least log loss on the validation patients is kept, of the greatest penalty where none of them has a label.
     """
 
     def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint], seed: int) -> None:
@@ -38,7 +38,7 @@ class Perceptron:
         self.endpoints = [endpoint for endpoint in endpoints if endpoint.kind == "binary"]
         self._networks: dict[str, Pipeline] = {}
 
-    def fit(self, train: Sequence[Patient], tune: Sequence[Patient]) -> None:
+    def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         """Fit on those whose label is known; an endpoint with nothing to learn gets no network.
 
         Raises BadNumbers when a network does not reach its end.
@@ -47,7 +47,7 @@ class Perceptron:
             rows, flags = self._known(train, endpoint)
             if not (varies(rows) and 0 < flags.sum() < len(flags)):
                 continue
-            judges = self._known(tune, endpoint)
+            judges = self._known(val, endpoint)
             fitted = [_optimised(rows, flags, penalty, self.seed, endpoint.name) for penalty in PENALTIES]
             self._networks[endpoint.name] = min(fitted, key=lambda network: _loss(network, *judges))  # of equals the first
 

@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float
 from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks, refuse_label_exposed
-from mri_vit.crossval.folds import Split, tuning_split
+from mri_vit.crossval.folds import Split, validation_split
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, first_visits
@@ -43,7 +43,7 @@ from reproductions.probes import balanced_order, linear_probe
 
 SHARES = (1 / 9, 1 / 3, 1.0)  # of the patients to pretrain on: about as far apart as Dosovitskiy et al. 2021, Figure 4, has them
 SHOTS = 5  # of each class, for the probe: the same figure
-FEWEST = 18  # patients to pretrain on: two, one to learn from and one to tune on, at the smallest share
+FEWEST = 18  # patients to pretrain on: two, one to learn from and one to validate on, at the smallest share
 FINE_TUNED, PROBE, CONTROL = "fine-tuned", "linear probe", "control"  # how a score was made
 COLUMNS = ["how", "network", "label", "patients", "run", "patient", "fold", "truth", "score"]
 SCORES, COSTS = "scores.csv", "costs.json"  # of a start; the former is written last
@@ -178,7 +178,8 @@ def pretrained(start: Start, home: Path) -> Path | None:
         return None
     study = pretraining(start)
     home.mkdir(parents=True, exist_ok=True)
-    Neural(study, home, study.seed).fit(*tuning_split(start.learned_from, study.endpoints, study.train.val_fraction, study.seed))
+    train, val = validation_split(start.learned_from, study.endpoints, study.train.val_fraction, study.seed)
+    Neural(study, home, study.seed).fit(train, val)
     return home / files.WEIGHTS
 
 

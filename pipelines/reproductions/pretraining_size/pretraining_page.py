@@ -257,10 +257,10 @@ def learned(made: Sequence[Start], names: Mapping[str, str], home: Path) -> Tabl
     ]
     return Table(
         "What was learned",
-        ("Network", "Label", "Patients", "Lowest tuning loss"),
+        ("Network", "Label", "Patients", "Lowest validation loss"),
         rows,
-        "As a share of the loss at the start, which knows nothing: 1 or more is a label that was not learned. Of few tuning"
-        " patients it is a rough number.",
+        "As a share of the loss at the start, which knows nothing: 1 or more is a label that was not learned. Of few "
+        "validation patients it is a rough number.",
     )
 
 

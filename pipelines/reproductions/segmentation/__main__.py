@@ -47,7 +47,7 @@ def main(file: Path = CONFIG) -> None:
             made = folds.make(patients, settings.endpoints, settings.train, settings.seed)
             folds.save(made, settings.seed, run / files.FOLDS)
         split = folds.load(run / files.FOLDS, patients)[0]
-        train, tune, test = parts(patients, split[0], settings, fold_seed(settings.seed, 0, 0))
+        train, val, test = parts(patients, split[0], settings, fold_seed(settings.seed, 0, 0))
 
         # who can be judged, by the first visit: those with a tumour mask that fills a place or more
         test = first_visits(test)
@@ -60,7 +60,7 @@ def main(file: Path = CONFIG) -> None:
         judged = [patient for patient in test if found[patient.id]]
 
         # each encoder learns where it is to learn, and is asked where it looks
-        jobs = {name: (one, (train, tune), judged, run / "encoders") for name, one in asked.items()}
+        jobs = {name: (one, (train, val), judged, run / "encoders") for name, one in asked.items()}
         attention, notes = {}, []
         with progress(console) as bar:
             task = bar.add_task("encoders", total=len(jobs), note="")
@@ -77,7 +77,7 @@ def main(file: Path = CONFIG) -> None:
             ],
             ignore_index=True,
         )
-        learners = len(train) + len(tune)
+        learners = len(train) + len(val)
         home = run / "segmentation"
         page = overlap_page.write(settings, table, attention, subjects, test, learners, notes, home)
         screen.say(console, f"page: {page}")

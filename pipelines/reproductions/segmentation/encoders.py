@@ -98,17 +98,17 @@ def made(one: EncoderRun, learners: tuple[Sequence[Patient], Sequence[Patient]],
     """The encoder, learned where it is not there yet."""
     torch.set_num_threads(one.study.train.threads)
     seed = int(np.random.SeedSequence([one.study.seed, one.start]).generate_state(1)[0])
-    home, (train, tune) = folder / one.id, learners
+    home, (train, val) = folder / one.id, learners
     if one.name == SUPERVISED:
         home.mkdir(parents=True, exist_ok=True)
         predictor = Neural(one.study.model_copy(update={"pretrain": type(one.study.pretrain)()}), home, seed)
-        predictor.fit(train, tune)
+        predictor.fit(train, val)
         return predictor.network.encoder.cpu()
     torch.manual_seed(seed)
     encoder: Encoder = untrained(one.study)
     if one.name != RANDOM:
         file = home / PRETRAINED
-        pretrained(one.study, [*train, *tune], file, seed)
+        pretrained(one.study, [*train, *val], file, seed)
         fill(encoder, file, one.study.model, one.study.grid)
     return encoder
 

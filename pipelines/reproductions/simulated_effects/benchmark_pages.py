@@ -61,7 +61,7 @@ BOTH = {
 }
 LOSSES = (
     "The training loss, of the first and of the last epoch, is summed over endpoints and what masks teach: it can fall without a "
-    "cause being learned. Predictions are of the weights whose tuning loss was lowest, which may be early ones."
+    "cause being learned. Predictions are of the weights whose validation loss was lowest, which may be early ones."
 )
 ANEW = (
     "A study that ran on another machine than the first trained the Vision Transformer anew, by the same recipe; leads over its "
@@ -227,10 +227,10 @@ def named(seeds: Sequence[int]) -> str:
 
 
 def training(rows: pd.DataFrame, names: dict[str, str]) -> str:
-    """Markdown: parameters, minutes of training of a data seed, of how many networks the tuning loss was flat, and the training
-    loss of the first and of the last epoch, where a data seed has it.
+    """Markdown: parameters, minutes of training of a data seed, of how many networks the validation loss was flat, and the
+    training loss of the first and of the last epoch, where a data seed has it.
     """
-    head = ["network", "parameters", "minutes for a data seed, median", "tuning loss flat at the end", "training loss fell"]
+    head = ["network", "parameters", "minutes for a data seed, median", "validation loss flat at the end", "training loss fell"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     rows = rows.assign(**{name: math.nan for name in ("first_loss", "last_loss") if name not in rows})  # older ones have none
     once = rows.dropna(subset=["parameters"]).drop_duplicates(["seed", "model"])
@@ -290,8 +290,8 @@ def search_document(rows: pd.DataFrame, studies: Sequence[Study], patients: int,
         f"AUC's interval reaches {wide:.2f} either way, so this chooses and shows nothing; the Vision Transformer's own had been "
         "chosen on some 17 drafts with these patients. Rule, set before it was run: of each network, the recipe with the "
         "largest mean over the six causes, here in bold, is the benchmark's. Where a search finds another than it had, "
-        "both run there; of the dilated ResNet the better readout, its maximum, alone. A flat tuning loss does not say that a "
-        "network has fitted its training patients: [hidden causes](hidden_causes.md)."
+        "both run there; of the dilated ResNet the better readout, its maximum, alone. A flat validation loss does not say that "
+        "a network has fitted its training patients: [hidden causes](hidden_causes.md)."
     )
     table, ended = means(rows, comparators), "## How long each was trained\n\n" + training(rows, names)
     lines = [f"| recipe | mean | {' | '.join(FIT)} |", "|---" * (2 + len(FIT)) + "|"]

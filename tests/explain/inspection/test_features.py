@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mri_vit.explain.inspection.learned import START, Regularisation, maximise, roughness, strength
+from mri_vit.explain.inspection.learned import START_NOISE, Regularisation, maximise, roughness, strength
 
 EDGE = 6
 
@@ -39,7 +39,7 @@ def test_a_scan_that_the_target_does_not_read_gets_nothing(brain):
     weight[[0, 2, 3]] = 0
     found = maximise(lambda x: (weight * x).sum(), brain, 4, Regularisation(roughness=0.1, jitter=1), seeded())
     energy = found.square().sum(dim=(1, 2, 3))
-    assert energy[1] / energy.sum() > 1 - START**2
+    assert energy[1] / energy.sum() > 1 - START_NOISE**2
 
 
 def test_an_input_is_no_stronger_than_a_scan_and_lies_within_the_brain(brain):
@@ -88,4 +88,4 @@ def test_a_search_is_decided_by_its_seed(brain):
 
 def test_where_a_target_is_flat_the_noise_of_the_start_stays(brain):
     found = maximise(lambda x: (0 * x).sum(), brain, 2, Regularisation(), seeded())
-    assert float(strength(found, brain)) == pytest.approx(START)
+    assert float(strength(found, brain)) == pytest.approx(START_NOISE)

@@ -33,8 +33,8 @@ UNTRAINED = Comparator(name="later", model={"architecture": "resnet10"})
 @pytest.fixture
 def run(tiny, monkeypatch) -> tuple[Study, Split]:
     """A run whose first fold has three networks as they start, and whose comparator `later` has none yet."""
-    monkeypatch.setattr(learned, "POINTS", 3)
-    monkeypatch.setattr(learned, "UNITS", 1)
+    monkeypatch.setattr(learned, "LANDSCAPE_POINTS", 3)
+    monkeypatch.setattr(learned, "ENCODER_UNITS", 1)
     monkeypatch.setattr(
         inspect_network.prepared, "refuse_changed_patients", lambda *_: None
     )  # nothing was trained: there are no hashes

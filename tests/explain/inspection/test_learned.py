@@ -35,7 +35,7 @@ READS_ONE = {"architecture": "resnet10", "channels": ("t1ce",)}
 @pytest.fixture(scope="module", autouse=True)
 def few_points() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learned, "POINTS", 3)
+        patch.setattr(learned, "LANDSCAPE_POINTS", 3)
         yield
 
 
@@ -79,7 +79,7 @@ def results(trained: InspectedFold, cnn: InspectedFold) -> inspect_network.Learn
 @pytest.fixture(scope="module")
 def of_cnn(cnn: InspectedFold) -> inspect_network.LearnedResults:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learned, "UNITS", 1)
+        patch.setattr(learned, "ENCODER_UNITS", 1)
         return inspect_network.measure_learned(cnn)
 
 
@@ -97,7 +97,7 @@ def each(results: inspect_network.LearnedResults) -> Sequence[learned.Feature]:
 def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
     monkeypatch.setattr(learned, "FEATURE_PATIENTS", len(subject.patients))
     monkeypatch.setattr(learned, "LANDSCAPE_PATIENTS", 4)
-    monkeypatch.setattr(learned, "POINTS", 5)
+    monkeypatch.setattr(learned, "LANDSCAPE_POINTS", 5)
     passes = []
 
     def count(module: torch.nn.Module, given: tuple) -> None:
@@ -140,7 +140,7 @@ def test_inputs_raise_what_they_are_made_for_above_patients_and_noise(results):
 
 def test_endpoints_stand_beside_permuted_weights_and_units_beside_the_start(results):
     found = {feature.name: feature.control_is for feature in each(results)}
-    assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * learned.UNITS
+    assert list(found.values()) == ["permuted weights"] * 2 + ["before training"] * learned.ENCODER_UNITS
     assert list(found)[:2] == ["mgmt", "os"]
 
 

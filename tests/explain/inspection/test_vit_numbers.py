@@ -191,7 +191,7 @@ def test_no_more_than_a_block_of_a_heads_rows_is_ever_held(seen, monkeypatch):
         return encoder_module.attention_weights(q, k)
 
     monkeypatch.setattr(inspection, "attention_weights", spy)
-    monkeypatch.setattr(inspection, "ROWS", 7)
+    monkeypatch.setattr(inspection, "ATTENTION_ROWS", 7)
     np.testing.assert_allclose(inspection.attention_distances(encoder, patches, position, GRID), whole, rtol=1e-5)
     inspection.attention_rows(encoder, patches, position, [3])
     assert max(held) == 7

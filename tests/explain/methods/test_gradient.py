@@ -22,7 +22,7 @@ from mri_vit.explain.methods.gradient import (
     integrated_gradients,
     integrated_gradients_by_scan,
 )
-from mri_vit.model.encoder import ROWS
+from mri_vit.model.encoder import ATTENTION_ROWS
 from mri_vit.model.network import Network
 
 METHODS = [gradient_attention, gradient_rollout, integrated_gradients]
@@ -147,7 +147,8 @@ def test_one_blocks_map_is_found_by_nudging_attention():
     torch.testing.assert_close(found, expected.mean(dim=0), atol=1e-8, rtol=0)
 
 
-@pytest.mark.parametrize("n", [ROWS - 1, ROWS, 2 * ROWS + 7])  # with CLS: a whole block of rows, one more, an odd rest
+# with CLS: a whole block of rows, one more, an odd rest
+@pytest.mark.parametrize("n", [ATTENTION_ROWS - 1, ATTENTION_ROWS, 2 * ATTENTION_ROWS + 7])
 @pytest.mark.parametrize("pool", ["cls", "max"])
 def test_rows_in_blocks_give_the_same_map(n: int, pool: str):
     net = made(depth=2, side=8).double()
@@ -177,7 +178,7 @@ def test_no_attention_matrix_is_ever_held(method):
     patches, position = inputs(net, batch=1, n=900)
     with Largest() as largest:
         method(net, patches, position)
-    assert largest.numbers <= 4 * ROWS * 901  # a block of rows; of one head alone the matrix has 901²
+    assert largest.numbers <= 4 * ATTENTION_ROWS * 901  # a block of rows; of one head alone the matrix has 901²
     assert largest.numbers < 901**2
 
 

@@ -91,7 +91,7 @@ def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
     depth: int, n_heads: int, n: int, seed: int, fused: str, discard: float, start: int, rows: int
 ):
     encoder, given_tokens, start = peaked(depth, n_heads, seed), patients(2, n, seed), min(start, depth - 1)
-    with mock.patch.object(encoder_file, "ROWS", rows):
+    with mock.patch.object(encoder_file, "ATTENTION_ROWS", rows):
         row = rollout(encoder, *given_tokens, heads=fused, discard=discard, start=start)  # type: ignore[arg-type]
     expected = full_product(encoder.attention(*given_tokens), fused, discard, start)
     torch.testing.assert_close(row, expected, atol=1e-6, rtol=0)
@@ -178,7 +178,7 @@ def test_no_tensor_of_all_heads_matrices_is_ever_made_and_of_the_last_block_not_
         with Largest() as seen:
             rollout(Encoder(32, n, 16, depth, heads, 32).eval(), patches, position)
         largest[depth] = seen.numbers
-    assert largest[3] <= heads * encoder_file.ROWS * n + n < heads * n * n / 3
+    assert largest[3] <= heads * encoder_file.ATTENTION_ROWS * n + n < heads * n * n / 3
     assert largest[1] <= n * 3 * 32  # the one block is the last: nothing larger than the tokens' projections
 
 

@@ -170,7 +170,7 @@ def test_every_picture_has_the_whole_scale_beside_it(tmp_path: Path):
 
 
 def test_a_map_of_zeros_and_a_scan_of_one_value_make_a_picture_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(overlays, "NOTICE", overlays.WHITE)
+    monkeypatch.setattr(overlays, "NOTICE_COLOUR", overlays.WHITE)
     picture = drawn(tmp_path / "empty.png", np.zeros(SHAPE, np.float32))[:, : overlays.PANELS_PX]
     assert (picture.max(axis=2) - picture.min(axis=2)).max() <= 1  # no colour anywhere
     assert picture.max() > 100
@@ -189,14 +189,14 @@ def test_a_map_that_is_nearly_even_says_so_on_the_picture_in_every_row_that_has_
     assert not notices[0]  # the bare scan
     assert [bool(notice) for notice in notices[1:]] == [even, even]
     assert all(f"peak {peak:.1f}" in notice for notice in notices[1:] if even)
-    assert (np.abs(picture - np.array(overlays.NOTICE)) <= 8).all(axis=2).any() == even
+    assert (np.abs(picture - np.array(overlays.NOTICE_COLOUR)) <= 8).all(axis=2).any() == even
 
 
 def test_what_counts_as_nearly_even_can_hardly_be_seen():
     white = np.ones((1, 1))
-    at_limit = overlays.blend(white, np.full((1, 1), overlays.LEAST_VISIBLE_PEAK)).astype(int)
+    at_limit = overlays.blend(white, np.full((1, 1), overlays.MIN_VISIBLE_PEAK)).astype(int)
     assert np.abs(at_limit - 255).max() <= 0.1 * 255
-    doubled = overlays.blend(white, np.full((1, 1), 2 * overlays.LEAST_VISIBLE_PEAK)).astype(int)
+    doubled = overlays.blend(white, np.full((1, 1), 2 * overlays.MIN_VISIBLE_PEAK)).astype(int)
     assert np.abs(doubled - 255).max() > 0.2 * 255
 
 

@@ -86,9 +86,9 @@ def test_every_control_has_its_name_and_its_stroke():
 
 
 def test_no_two_models_look_alike_even_without_colour():
-    candidates = [f"candidate {number}" for number in range(results.MOST_SHOWN)]
+    candidates = [f"candidate {number}" for number in range(results.MAX_SHOWN_MODELS)]
     styles = panels.strokes([*candidates, *recipe.NOT_COMPARED])
-    assert len(panels.COMPARED) == results.MOST_SHOWN
+    assert len(panels.COMPARED) == results.MAX_SHOWN_MODELS
     for one, other in itertools.combinations([styles[name] for name in (*candidates, *recipe.NOT_COMPARED)], 2):
         assert one.colour != other.colour
         assert one.line != other.line

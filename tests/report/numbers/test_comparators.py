@@ -61,7 +61,7 @@ def score_again(folder: Path, model: str, signal: float, seed: int) -> None:
 
 
 def write_history(home: Path, repeat: int, fold: int, last: float) -> None:
-    """A tuning loss that fell to half, and in the last epoch to something else."""
+    """A validation loss that fell to half, and in the last epoch to something else."""
     folder = files.fold_folder(home, repeat, fold)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / files.HISTORY).write_text(
@@ -130,7 +130,7 @@ def test_a_compared_model_costs_the_median_of_its_folds_and_the_sum_of_their_tra
     assert found["resnet10"]["training_seconds"] == 12000
 
 
-def test_it_is_said_in_how_many_trainings_of_each_model_the_tuning_loss_was_flat(metrics, words):
+def test_it_is_said_in_how_many_trainings_of_each_model_the_validation_loss_was_flat(metrics, words):
     found = {entry["model"]: (entry["trainings"], entry["flat"]) for entry in metrics["compared_models"]}
     assert found == {"vit": (3, 2), "resnet10": (3, 0), "slow": (None, None), "blind": (None, None)}
     assert "2 of 3" in words[words.index("Vision Transformer, 12 blocks") : words.index("3D ResNet-10")]
@@ -370,7 +370,7 @@ def test_of_many_compared_models_the_curves_show_the_study_s_own_and_the_best(ma
     assert order[0] == "vit"
     scores = [entry["mean_score"] for entry in metrics["compared_models"][1:]]
     assert scores == sorted(scores, reverse=True)
-    assert metrics["shown"] == order[: results.MOST_SHOWN]
+    assert metrics["shown"] == order[: results.MAX_SHOWN_MODELS]
     assert metrics["models"] == [*order, "clinical"] == list(metrics["endpoints"]["mgmt"]["models"])
     curves = {path.stem.removeprefix("roc_mgmt_") for path in (many / "figures").glob("roc_mgmt_*.svg")}
     assert curves == {*metrics["shown"], "clinical"}
@@ -429,11 +429,9 @@ def test_pretraining_and_comparators_are_told_in_the_methods(home):
     assert "started from pretraining without labels" in written[written.index("## Model") : written.index("## Pretraining")]
     part = written[written.index("## Comparators") : written.index("## Controls")]
     assert "3 comparators were trained and evaluated on the same folds" in part
-    assert (
-        "resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385); tuning loss flat at the end of 0 of 3 trainings."
-        in part
-    )
-    assert part.strip().endswith("vit: tuning loss flat at the end of 2 of 3 trainings.")
+    never_flat = "validation loss flat at the end of 0 of 3 trainings."
+    assert f"resnet10: 3D ResNet-10; T1ce only (He et al. 2016, arXiv:1512.03385); {never_flat}" in part
+    assert part.strip().endswith("vit: validation loss flat at the end of 2 of 3 trainings.")
     assert notation.escape("train.learning_rate 0.0001 (not 0.0003)") in part
 
 

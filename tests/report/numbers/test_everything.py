@@ -388,4 +388,4 @@ def test_numbers_at_risk_have_room(longest_days):
     ticks = survival.risk_ticks(longest_days)
     assert ticks[0] == 0
     assert ticks[-1] <= longest_days
-    assert 1 <= len(ticks) <= survival.MOST_TICKS
+    assert 1 <= len(ticks) <= survival.MAX_TICKS

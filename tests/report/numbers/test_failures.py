@@ -56,7 +56,7 @@ def test_the_worst_are_those_of_the_largest_errors(people):
 
 
 def test_who_was_censored_early_is_not_among_the_worst(run, people):
-    early = [one.patient for one in people if 0 < one.endpoints["os"].pairs < patients.FEWEST_PAIRS]
+    early = [one.patient for one in people if 0 < one.endpoints["os"].pairs < patients.MIN_PAIRS]
     assert early  # some are in a pair or two, where one wrong pair is an error of 1
     assert not {one.patient for one in patients.ranked(people, "os")} & set(early)
 

@@ -1,4 +1,4 @@
-"""Whether trainings ended with a flat tuning loss: the rule on drawn curves, and on a run's folders."""
+"""Whether trainings ended with a flat validation loss: the rule on drawn curves, and on a run's folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mri_vit.errors import IntegrityError
-from mri_vit.report.numbers.results import FALL, Trainings, is_flat, trainings
+from mri_vit.report.numbers.results import MIN_LOSS_FALL, Trainings, is_flat, trainings
 from mri_vit.report.reading import run_files
 from mri_vit.run import files
 
@@ -19,19 +19,19 @@ EPOCHS = np.arange(1.0, 101.0)
 
 
 @pytest.mark.parametrize(
-    ("tune", "flat"),
+    ("val", "flat"),
     [
         (1 - 0.5 * EPOCHS / 100, False),  # still falling
         (np.exp(-EPOCHS / 10), True),
         (np.where(EPOCHS < 60, 1 - EPOCHS / 100, 0.4 + EPOCHS / 200), True),  # it rises at the end
         (np.ones(100), True),  # it never fell
         (np.where(EPOCHS < 90, 1.0, 0.5), False),  # learned at the very end
-        (np.where(EPOCHS <= 80, 0.5, 0.5 - 0.9 * FALL), True),
-        (np.where(EPOCHS <= 80, 0.5, 0.5 - 1.1 * FALL), False),
+        (np.where(EPOCHS <= 80, 0.5, 0.5 - 0.9 * MIN_LOSS_FALL), True),
+        (np.where(EPOCHS <= 80, 0.5, 0.5 - 1.1 * MIN_LOSS_FALL), False),
     ],
 )
-def test_a_loss_is_flat_where_the_last_fifth_brought_nothing(tune: np.ndarray, flat: bool):
-    assert is_flat(EPOCHS, tune) == flat
+def test_a_loss_is_flat_where_the_last_fifth_brought_nothing(val: np.ndarray, flat: bool):
+    assert is_flat(EPOCHS, val) == flat
 
 
 def test_one_evaluation_at_the_end_shows_nothing():
@@ -40,17 +40,17 @@ def test_one_evaluation_at_the_end_shows_nothing():
 
 
 @given(st.lists(st.floats(0, 2), min_size=10, max_size=60), st.floats(0, 0.5))
-def test_more_epochs_that_bring_nothing_make_a_loss_flat_and_a_lower_end_never_does(tune: list[float], fall: float):
-    values = np.array(tune)
-    longer = np.concatenate([values, np.full(len(tune), values.max())])
+def test_more_epochs_that_bring_nothing_make_a_loss_flat_and_a_lower_end_never_does(val: list[float], fall: float):
+    values = np.array(val)
+    longer = np.concatenate([values, np.full(len(val), values.max())])
     assert is_flat(np.arange(1.0, len(longer) + 1), longer)
-    fallen = np.append(values, values.min() - FALL - 1e-6 - fall)
+    fallen = np.append(values, values.min() - MIN_LOSS_FALL - 1e-6 - fall)
     assert not is_flat(np.arange(1.0, len(fallen) + 1), fallen)
 
 
-def write(folder: Path, tune: np.ndarray) -> None:
+def write(folder: Path, val: np.ndarray) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    table = pd.DataFrame({"epoch": EPOCHS[: len(tune)].astype(int), "seconds": 1.0, "loss": 0.1, "tune": tune, "tune_mgmt": tune})
+    table = pd.DataFrame({"epoch": EPOCHS[: len(val)].astype(int), "seconds": 1.0, "loss": 0.1, "tune": val, "tune_mgmt": val})
     table.to_csv(folder / files.HISTORY, index=False)
 
 

@@ -88,7 +88,7 @@ def measured(run: Run) -> dict[str, Any]:
 def evaluated(run: Run) -> MapEvaluation:
     found = maps.measure(run)
     assert found is not None
-    return assembly.evaluation(found, KINDS, taught=False)
+    return assembly.evaluation(found, KINDS, mask_supervised=False)
 
 
 @pytest.fixture(scope="module")
@@ -238,7 +238,7 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
         agreement=(),
     )
     assert verdicts.best_method(found) == "rollout"
-    assert verdicts.best_method(found.model_copy(update={"taught": True})) == "gradient_attention"
+    assert verdicts.best_method(found.model_copy(update={"mask_supervised": True})) == "gradient_attention"
 
 
 @pytest.mark.parametrize(
@@ -275,11 +275,11 @@ def test_the_verdict_follows_its_rules(changes, kind, words):
     assert words in map_sentences.map_verdict_sentence(result(**changes), found, "mgmt", "better", False)
 
 
-def test_a_map_on_the_tumour_of_a_network_that_masks_taught_is_said_to_be_taught():
+def test_a_map_on_the_tumour_of_a_network_that_masks_supervised_is_said_to_be_supervised():
     found = verdicts.map_answers(result(), "better")
-    said, taught = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
-    assert said.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
-    assert taught == f"{said}; the network was trained with tumour masks"
+    plain, supervised = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
+    assert plain.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
+    assert supervised == f"{plain}; the network was trained with tumour masks"
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_why_there_is_no_finding_is_said(predicted, words):
 
 def test_every_threshold_of_a_verdict_stands_in_the_rules():
     told = " ".join(map_sentences.map_rules())
-    for number in (verdicts.ALIKE, verdicts.FEWEST_SCORED):
+    for number in (verdicts.MIN_MAP_CORRELATION, verdicts.MIN_SCORED_PATIENTS):
         assert str(number) in told
 
 

@@ -423,7 +423,7 @@ def test_what_a_made_up_cohort_holds_stands_beside_what_was_found(run):
 
 def test_the_rules_that_the_report_prints_name_the_limits_that_it_uses():
     rules = " ".join(model_verdicts.verdict_rules())
-    assert all(str(number) in rules for number in (verdict.ALPHA, verdict.FEWEST))
+    assert all(str(number) in rules for number in (verdict.ALPHA, verdict.MIN_RARER_GROUP))
     assert f"√({FALSE_POSITIVES}/E)" in rules
 
 
@@ -471,7 +471,7 @@ def test_a_subgroup_with_few_of_the_rarer_class_carries_a_warning(metrics):
     assert {row["small"] for row in rows} == {True, False}
     for row in rows:
         rarer = row["events"] if "events" in row else min(row["positive"], row["n"] - row["positive"])
-        assert row["small"] == (rarer < measured.FEWEST_EVENTS) == (row["warning"] is not None)
+        assert row["small"] == (rarer < measured.MIN_EVENTS) == (row["warning"] is not None)
         assert row["warning"] is None or f"{rarer} " in row["warning"]
 
 

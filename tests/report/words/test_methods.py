@@ -446,7 +446,7 @@ def test_the_corrected_resampled_test_is_told_to_be_one_sided(text):
 def test_the_regressions_of_the_controls_are_told_to_use_training_patients_alone(text):
     told = sections(text)["Controls"]
     assert "fitted on the training patients alone" in told
-    assert "chosen on the tuning patients, like the model's" in told
+    assert "chosen on the validation patients, like the model's" in told
     metrics = made_up()
     del metrics["endpoints"]["mgmt"]["models"]["clinical"]
     assert "fitted on the training patients" not in written(metrics)

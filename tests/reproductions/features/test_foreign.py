@@ -18,7 +18,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.features import extraction
 from mri_vit.features.extraction import Features, Origin
-from mri_vit.features.fitting import CLS, FIRST, MEAN
+from mri_vit.features.fitting import CLS, FIRST_TOKEN, MEAN
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import LICENCE_NOT_STATED
 
@@ -43,7 +43,7 @@ def told(patients: list[Patient], origin: Origin = ORIGIN) -> Features:
     ordered, random = patients[::-1], np.random.default_rng(1)
     label = np.array([p.labels["mgmt"] for p in ordered])
     clear = random.normal(size=(len(ordered), 6)) + 4 * label[:, None]
-    vectors = {MEAN: clear.astype(np.float32), FIRST: random.normal(size=(len(ordered), 3)).astype(np.float32)}
+    vectors = {MEAN: clear.astype(np.float32), FIRST_TOKEN: random.normal(size=(len(ordered), 3)).astype(np.float32)}
     return Features(origin, tuple(p.id for p in ordered), vectors)
 
 
@@ -63,7 +63,7 @@ def test_a_file_is_scored_patient_by_patient_by_the_same_probes(study, people, t
     lines = {(one.reading, one.probe, one.share): one for one in measure(scores, truth, {})}
     assert lines[MEAN, "linear", 1.0].auc == 1
     assert lines[MEAN, "knn", 1.0].auc > 0.95
-    assert lines[FIRST, "linear", 1.0].auc < 0.9
+    assert lines[FIRST_TOKEN, "linear", 1.0].auc < 0.9
     assert all(line.test is None for line in lines.values())
     ordered = {name: rows[::-1] for name, rows in told(people).vectors.items()}
     expected = probed(ordered, people, split, study.endpoints[0], 1)

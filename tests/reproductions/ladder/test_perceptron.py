@@ -71,17 +71,17 @@ def test_the_same_seed_gives_the_same_scores_and_another_other_ones():
     assert not one.predict(asked)[0].equals(other.predict(asked)[0])
 
 
-def test_the_penalty_is_chosen_on_the_tuning_patients_alone():
+def test_the_penalty_is_chosen_on_the_validation_patients_alone():
     patients, table = crossed()
     chosen = []
-    for tune in (patients[160:200], people(300, np.random.default_rng(3).integers(0, 2, 300))[160:200]):
+    for val in (patients[160:200], people(300, np.random.default_rng(3).integers(0, 2, 300))[160:200]):
         network = Perceptron(table, [MGMT], seed=0)
-        network.fit(patients[:160], tune)
+        network.fit(patients[:160], val)
         chosen.append(network._networks["mgmt"].named_steps["mlpclassifier"].alpha)
-    assert chosen[0] < chosen[1]  # where the tuning labels are coins, what was learned of the others' is of no use
+    assert chosen[0] < chosen[1]  # where the validation labels are coins, what was learned of the others' is of no use
 
 
-def test_without_tuning_labels_the_greatest_penalty_holds():
+def test_without_validation_labels_the_greatest_penalty_holds():
     patients, table = crossed(60)
     network = Perceptron(table, [MGMT], seed=0)
     network.fit(patients[:40], [without_labels(p) for p in patients[40:50]])
