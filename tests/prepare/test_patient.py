@@ -456,7 +456,7 @@ def test_a_mask_that_the_table_names_is_taken_and_the_command_not_run(made: Pati
     study = study_in(tmp_path, bias=False, tumour_command=("/no/program", "{input}", "{output}"))
     named = replace(made, tumour_mask=made.scans["t2"])
     assert not (prepared_by(study, named) / files.TUMOUR).exists()
-    with pytest.raises(UsageError, match="tumour command '/no/such/program' cannot be run"):
+    with pytest.raises(UsageError, match="tumour command '/no/program' cannot be run"):
         prepared_by(study, made)  # who was prepared while the table named a mask is prepared anew when it names none
     assert run_cohort.segmented([named], study) == [named]
 

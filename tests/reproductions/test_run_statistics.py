@@ -10,6 +10,8 @@ import pytest
 from reproductions import run_statistics
 from scipy.stats import norm
 
+pytestmark = pytest.mark.slow  # a simulation
+
 
 def test_where_nothing_differs_three_runs_find_a_difference_in_no_more_than_one_of_twenty():
     generator, draws = np.random.default_rng(0), 2000

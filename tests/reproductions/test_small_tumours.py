@@ -24,6 +24,8 @@ from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Quality
 from mri_vit.synthetic import TISSUE, scan
 
+pytestmark = pytest.mark.slow  # a cohort of its own
+
 REPRODUCTIONS = Path(__file__).parents[2] / "pipelines" / "reproductions"
 CASES = small_tumours.draw_small_cases(300, 100, np.random.default_rng(11))
 BRIGHT: np.ndarray = np.array([case.rim_signal > 1.5 for case in CASES])  # halfway between the two kinds

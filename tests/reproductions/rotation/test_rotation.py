@@ -32,6 +32,8 @@ from mri_vit.run import files
 from mri_vit.settings.schema import CHANNELS, Endpoint, Model, Study
 from mri_vit.settings.sections import Grid, Prepare
 
+pytestmark = pytest.mark.slow  # registrations of turned heads, for one question
+
 CUBE = Grid(edge=16, spacing_mm=8.0, patch=4)
 PLANES = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}  # array axes: a positive turn carries the first's end to the second's
 HOSTILE = "<script>alert(1)</script>"
@@ -246,7 +248,7 @@ def test_energy_and_hit_follow_the_tumour_that_turns_with_the_grid(of: Subject):
 
 
 def test_who_cannot_be_prepared_is_a_row_that_says_why(of: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def refused(patient: Patient, study: Study) -> Path:
+    def refused(patient: Patient, *_: object) -> Path:
         raise UnusablePatient(HOSTILE, str(patient.scans["t1"]))
 
     monkeypatch.setattr(rotated_patients, "prepare_patient", refused)
