@@ -276,7 +276,7 @@ def _changing(model: str, analysis: CoxComparison) -> str:
 def _permuted(attempt: RiskTest | str) -> str:
     if isinstance(attempt, str):
         return f"The network trained on permuted labels could not be tested on them: {attempt}."
-    p = f"{p_value(attempt.test.p)} ({p_value(attempt.test.given_p)} as given)"
+    p = f"{p_value(attempt.test.p)} ({p_value(attempt.test.given_p)} not corrected for refitting)"
     adds = of_added_value(attempt.hazard_ratio.value, attempt.test.p) == "better"
     claim = "adds to the covariates, which it should not" if adds else "adds nothing to the covariates, as expected"
     ratio = hazard_ratio_in_words(attempt.hazard_ratio)

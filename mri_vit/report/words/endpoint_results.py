@@ -72,11 +72,11 @@ def result_lines(metrics: Metrics) -> list[str]:
 
 
 def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
-    """A model less another, with interval and test."""
+    """The difference of two models, with interval and test."""
     resampled = test.nadeau_bengio
     over = f", over the folds of all repeats one-sided {escape(p_value(resampled.p))}" if resampled else ""
     return (
-        f"**{escape(name)}**, {escape(model)} less {other} ({counted(test.n, 'patient')}): difference {signed(test)}, "
+        f"**{escape(name)}**, {escape(model)} minus {other} ({counted(test.n, 'patient')}): difference {signed(test)}, "
         f"two-sided {escape(p_value(test.p))}, {escape(adjusted_p(test.p_adjusted))}{over}."
     )
 
@@ -281,7 +281,7 @@ SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Log-rank of the risk groups", lambda r: f"χ² = {number(r.logrank.chi2, 2)}, {p_value(r.logrank.p)}"),
     Measure("Hazard ratio per standard deviation of the risk [95 %]", lambda r: _hazard(r.hazard.per_sd, r.n)),
     Measure("Hazard ratio, high against low risk [95 %]", lambda r: _hazard(r.hazard.high_vs_low, r.n)),
-    Measure("Restricted mean survival, high less low risk [95 %]", _restricted_mean),
+    Measure("Restricted mean survival, high minus low risk [95 %]", _restricted_mean),
     Measure("AUC(t), mean over time", lambda r: number(r.mean_auc, n=r.n)),
     Measure("Integrated Brier score [bootstrap 95 %] (Kaplan–Meier alone)", _integrated_brier),
 )

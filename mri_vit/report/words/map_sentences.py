@@ -37,12 +37,13 @@ def map_checks(result: MapFigures, answers: Answers, mask_supervised: bool) -> s
     figure = f" (rank correlation {rank_interval(result.randomised)})"  # a "no" comes with its proof
     sentences = [f"depends on the weights: {ANSWERS[answers.moves]}{figure if answers.moves == 'no' else ''}"]
     if answers.labels != "undefined":
-        true = f" vs {number(result.folds.value, 2)} among true labels" if is_enough(result.label_gain) else ""
-        sentences.append(f"depends on the labels: {ANSWERS[answers.labels]} ({number(result.shuffled.value, 2)}{true})")
-    against = f" ({number(result.deletion.value, 2)} vs {number(result.deletion_random.value, 2)})"
+        folds = f", {number(result.folds.value, 2)} with maps of other folds" if is_enough(result.label_gain) else ""
+        permuted = f"rank correlation {number(result.shuffled.value, 2)} with the map of a network trained on permuted labels"
+        sentences.append(f"depends on the labels: {ANSWERS[answers.labels]} ({permuted}{folds})")
+    against = f" (fall of {number(result.deletion.value, 2)} vs {number(result.deletion_random.value, 2)} SD)"
     sentences.append(f"better than random deletion: {ANSWERS[answers.gain]}{'' if answers.gain == 'undefined' else against}")
     if answers.is_worse_inserted:
-        gaps = f"{number(result.insertion.value, 2)} vs {number(result.insertion_random.value, 2)}"
+        gaps = f"gap of {number(result.insertion.value, 2)} vs {number(result.insertion_random.value, 2)} SD"
         sentences.append(f"but worse than random insertion ({gaps})")
     for similarity, what in ((result.shift, "a shift of one voxel"), (result.noise, "small noise")):
         if is_enough(similarity):
@@ -91,7 +92,7 @@ def map_rules() -> list[str]:
         "change. There is no threshold, because it is not known how much a true map would change; the lower the value, the less "
         "the details of a map mean.",
         "“On the tumour”: the map's share inside the tumour mask divided by the tumour's share of the positions, as a ratio of "
-        "means. When its interval reaches down to 1, the verdict is “no more than its share”.",
+        "means: a uniform map has 1. When its interval reaches down to 1, the verdict is “no more than a uniform map”.",
         BESIDE_RANDOM_WEIGHTS,
         "A map “passes” when it depends on the weights, on the labels where that was tested, and is better than random deletion. "
         "One “no” means “fails a check”; with no “no” but unsettled labels it is “not settled”. Passing means that the map "
@@ -107,9 +108,9 @@ def rank_interval(estimate: Mean) -> str:
 def _on_tumour(ratio: Mean, answers: Answers) -> str:
     value, ends = number(ratio.value, 1), f"[{number(ratio.low, 1)}, {number(ratio.high, 1)}]"
     sentence = {
-        "less": f"on the tumour: less than its share ({value}× {ends})",
-        "more": f"on the tumour: {value}× its share {ends}",
-        "no more": f"on the tumour: no more than its share ({value}× {ends})",
+        "less": f"on the tumour: less than a uniform map ({value}× {ends})",
+        "more": f"on the tumour: {value}× the share of a uniform map {ends}",
+        "no more": f"on the tumour: no more than a uniform map ({value}× {ends})",
         "undefined": "",
     }[answers.tumour]
     return sentence if answers.moves == "yes" or not sentence else f"{sentence}, which may not come from what the model learned"
@@ -141,9 +142,10 @@ UNIT_NOTE = (
     "Maps are given relative to a uniform map, interpolated between grid positions and resampled to the patient's own scans."
 )
 JUDGED = (
-    "Maps were evaluated on {patients} by deleting or inserting grid positions in the map's order [@rise], against random "
-    "orders, in standard deviations of the evidence over the fold's test patients; by the rank correlation with maps of weights "
-    "randomised from the heads down [@sanity], of the other folds' networks, and after small noise and shifts by one voxel."
+    "Maps were evaluated on {patients}. Grid positions were deleted or inserted in the map's order and in random orders [@rise]; "
+    "the effect on the evidence is in standard deviations over the fold's test patients. Rank correlations compare each map with "
+    "maps of weights randomised from the heads down [@sanity], with maps of the other folds' networks, and with maps after small "
+    "noise and shifts by one voxel."
 )
 JUDGED_BY_TUMOUR = (
     "Where a tumour mask was given, a map's peak counted as a hit within one grid position of the tumour [@pointing], and the "
@@ -268,4 +270,4 @@ def map_peak(entry: Mapping[str, Any]) -> str:
         return "none: this map is 0 everywhere"
     x, y, z = entry["peak_mm"]
     even = " (nearly even: nothing to see)" if nearly_even(entry["peak"]) else ""
-    return f"{number(entry['peak'], 2)}{even}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (scanner space: to the right, front and top)"
+    return f"{number(entry['peak'], 2)}{even}, at x {x:.1f}, y {y:.1f}, z {z:.1f} mm (RAS+: right, anterior, superior)"

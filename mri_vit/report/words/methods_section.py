@@ -76,7 +76,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "[@wilson,newcombe].",
     "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
-    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), a the value.",
+    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
@@ -104,7 +104,8 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
-    f"{PERMUTATIONS} permutations of the sites within the folds [@phipson], its normal quantile divided by what refitting adds.",
+    f"{PERMUTATIONS} permutations of the sites within the folds [@phipson]; "
+    "the normal quantile of p is divided by the factor by which refitting enlarges the standard error.",
 }
 
 

@@ -63,7 +63,7 @@ def against_chance(result: Numbers, verdict: Verdict) -> str:
     test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
-    low = " for so low a value" if below else ""
+    low = " for a value below chance" if below else ""
     how = CHANCE_TESTS["within folds"] if below and test.method == "refitted" else _how(result)
     figures = f"{result.symbol} {interval(result.judged)}, one-sided test{low}, {how}, {p_value(p)}, {adjusted_p(adjusted)}"
     if retraining := result.retraining:
@@ -151,17 +151,17 @@ def verdict_rules() -> list[str]:
         "The judged value is the AUC, or Harrell's C, over pairs of patients within a fold, averaged over repeats. Its test is "
         "corrected for refitting: every patient is used to train the models that score the others, so scores without a signal "
         "vary more than their usual standard error. Regressions are refitted to labels permuted within the folds of the first "
-        "repeat, unless the permutations are too few to decide. Networks are too slow for that, and for “worse” the permutations "
-        "stop too early: there the standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds and R repeats (√2 "
-        "for one repeat). For patients not used for training (an evaluation on another cohort) c is 1. Each result names its "
-        "test.",
-        "“Better than chance”: the one-sided p for so high a value, corrected by Holm's method, is at most "
-        f"{ALPHA}. “Worse than chance”: the one-sided p for so low a value is; this does not prove flipped labels (Parker et al. "
-        "2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
-        "The interval shown first is Wilson's, or the normal interval where many effective patients are on the wrong side. It "
-        "uses the larger of DeLong's and Newcombe's variance (for C: the variance of the infinitesimal jackknife), multiplied by "
-        "1 + 4 a (1 − a) where models were refitted; a is the value. The table of all measures has DeLong's and other intervals "
-        "of the given scores.",
+        "repeat, unless the permutations are too few to decide. Networks take too long to refit, and permutations stop too early "
+        "to show “worse than chance”: in both cases the standard error is multiplied by c = √(2 (1 − 1/K + 1/(K R))) for K folds "
+        "and R repeats (√2 for one repeat). For patients not used for training (an evaluation on another cohort) c is 1. "
+        "Each result names its test.",
+        f"“Better than chance”: the one-sided p for a value above chance, corrected by Holm's method, is at most {ALPHA}. “Worse "
+        f"than chance”: the one-sided p for a value below chance, corrected likewise, is at most {ALPHA}; this does not prove "
+        "that labels are flipped (Parker et al. 2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
+        "The interval shown first is Wilson's with an effective number of patients; where many of these count as ranked wrongly, "
+        "the normal interval replaces it. It uses the larger of DeLong's and Newcombe's variance (for C: the variance of the "
+        "infinitesimal jackknife), multiplied by 1 + 4 a (1 − a) where models were refitted; a is the value. The table of all "
+        "measures has DeLong's and other intervals of the given scores.",
         "A model that is better than chance is compared with every control by a paired test of the judged value (DeLong's within "
         "folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls when the largest "
         f"two-sided p is at most {ALPHA} after Holm's correction over endpoints and compared models. The verdict names the "
@@ -178,7 +178,8 @@ def verdict_rules() -> list[str]:
         f"sites (one-sided p over {ALPHA}, not adjusted).",
         "Labels may leak if the model predicts permuted labels: for one endpoint of E the one-sided p is at most √(0.01/E), and "
         "again on a second, fresh permutation; or if every threshold of the permuted control is the best one for its own test "
-        "fold. The two permutations accuse at most 1 % of honest studies. A result below chance is no sign of a leak.",
+        "fold. With two permutations at most 1 % of studies without a leak raise a false alarm. A result "
+        "below chance is no sign of a leak.",
     ]
 
 
@@ -210,7 +211,7 @@ UNJUDGED_SHORT: dict[Unjudged, str] = {
     "no pair": "No pair to compare: not judged",
     "no interval": "Interval undefined: not judged",
 }
-NOT_BETTER = "asked only of a result that beats chance"
+NOT_BETTER = "tested only where the result beats chance"
 
 
 def card(model: str, result: Numbers, verdict: Verdict) -> Card:

@@ -213,7 +213,10 @@ def initial_weights(settings: Settings) -> str:
         encoder = f"The encoder's weights started from those of the file {escape(weights)} ({escape(licence_text(terms))})"
         caution = licence_caution(Path(weights).name, stated_licence(terms))
     warning = f" {escape(caution)}." if caution else ""
-    return f"{encoder}, heads {heads} with the bias that fits the training labels best.{warning}"
+    return (
+        f"{encoder}, the heads' weights {heads}, and the heads' biases from the values that fit the training labels best."
+        f"{warning}"
+    )
 
 
 def pretraining_sentences(metrics: Metrics, facts: Facts) -> list[str]:

@@ -64,8 +64,8 @@ def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> lis
         "RAS+ order.",
         f"{titles(others)} {'was' if len(others) == 1 else 'were each'} aligned rigidly to {reference} by maximising Mattes "
         "mutual information [@mattes] "
-        f"({register.BINS} histogram bins; copies of voxels no finer than {register.COARSE_MM:g} mm, then {register.FINE_MM:g} "
-        "mm); the alignment given by the headers was kept where it was no worse.",
+        f"({register.BINS} histogram bins; on copies with voxels of at least {register.COARSE_MM:g} mm, then of at least "
+        f"{register.FINE_MM:g} mm); the alignment given by the headers was kept where it was no worse.",
         *brain_masks(prepare, channels, facts),
     ]
     if prepare.brain != "none":
@@ -85,10 +85,10 @@ def _inhomogeneity(channels: tuple[str, ...]) -> list[str]:
         return [left]
     return [
         f"Intensity inhomogeneity was corrected inside the brain with N4 [@n4] ({bias.LEVELS} levels of up to "
-        f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels), estimated without voxels more than "
-        f"{bias.OUTLIER_SD:g} robust standard deviations from the brain's median in any of the scans and their surroundings, "
-        "so that a lesion does not count as inhomogeneity, except in scans with more than "
-        f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain.",
+        f"{bias.ITERATIONS} iterations, on about {bias.WORKING_MM:g} mm voxels). Voxels more than {bias.OUTLIER_SD:g} robust "
+        "standard deviations from the brain's median in any of the scans, and their surroundings, were left out of the estimate, "
+        "so that a lesion does not count as inhomogeneity. Scans with more than "
+        f"{bias.NEGATIVE_SHARE:.0%} negative voxels in the brain were not corrected.",
         *([left] if left else []),
     ]
 
@@ -100,8 +100,9 @@ def _tokens(grid: Grid, facing: str) -> list[str]:
         "starting positions.",
         f"All scans were resampled once, from brain voxels alone and smoothed against aliasing [@cardoso], to a cube of "
         f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm in the MNI152 frame.",
-        f"Each scan was z-scored inside the brain; for the mean and the standard deviation the outer {alignment.TAIL_PERCENT:g} "
-        f"% at each end were clipped to their percentile, and values were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
+        f"Each scan was z-scored inside the brain. Its mean and standard deviation were computed with the outer "
+        f"{alignment.TAIL_PERCENT:g} % at each end clipped to their percentile; "
+        f"z-scores were limited to ±{alignment.Z_LIMIT:g} standard deviations.",
         f"The cube was cut into patches of {grid.patch}³ voxels ({grid.positions} grid positions); patches with any brain voxel "
         "were kept, with everything outside the brain set to zero.",
     ]

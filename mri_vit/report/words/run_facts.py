@@ -150,9 +150,9 @@ def table1_caption(table: Table1) -> str:
         if compared[0].kind == "fold":
             chance = number(max(split.by_chance for split in compared), 2)
             caption += (
-                f"; random groups of these sizes differ by {chance} (root mean square) in a number or in two levels, and by more "
-                "in more levels. There is no p: folds are random and stratified by label, so their differences arise by chance, "
-                "and STROBE advises against such tests"
+                f"; such a difference between random groups of these sizes is {chance} (root mean square) for a number or "
+                "two levels, and larger for more levels. No p-values are given: folds are random and stratified by label, so "
+                "their differences arise by chance, and STROBE advises against such tests"
             )
         caption += "."
     if table.left_out:

@@ -193,8 +193,8 @@ def test_published_concordance_stands_beside_the_width_of_this_interval(small, t
     words = page_of(asked(small, "os"), tmp_path)
     result = read_metrics(tmp_path)["endpoints"]["os"]["models"]["vit"]
     half = (result["harrell_c"]["high"] - result["harrell_c"]["low"]) / 2
-    known = f"known to about ± {notation.number(half)} over {result['n']} patients, {result['events']} deaths"
-    known += ", but one fold holds only about one in three of them"
+    known = f"about ± {notation.number(half)} over {result['n']} patients, {result['events']} deaths"
+    known += "; one fold holds only about one in three of them"
     assert known in words
     assert "reaches an AUC of 0.5 with a standard error" not in words
 

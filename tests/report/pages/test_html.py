@@ -386,7 +386,7 @@ def test_no_word_of_the_tumour_is_said_for_an_endpoint_without_a_finding(metrics
     part = page[page.index('<section id="maps">') : page.index('id="rules"')]
     claimed = part[part.index("<h4>MGMT") : part.index("<h4>PTEN")]
     empty = part[part.index("<h4>PTEN") :].split("</ul>")[0]
-    assert re.search(r"on the tumour: 6\.\d× its share", html.unescape(claimed))
+    assert re.search(r"on the tumour: 6\.\d× the share", html.unescape(claimed))
     assert "No finding: the prediction shows no evidence of beating chance" in empty
     figures = part[part.index("Figures for PTEN") : part.index("Rules of these verdicts")]
     for text in (empty, figures):

@@ -244,27 +244,35 @@ def test_where_masks_taught_the_network_the_best_map_is_not_the_one_on_the_tumou
 @pytest.mark.parametrize(
     ("changes", "kind", "words"),
     [
-        ({}, "passes", "depends on the weights: yes; depends on the labels: yes (0.10 vs 0.60 among true labels); better than"),
-        ({}, "passes", "better than random deletion: yes (0.31 vs 0.22); after a shift of one voxel"),
-        ({}, "passes", "; on the tumour: 2.4× its share [2.0, 2.8]"),
+        (
+            {},
+            "passes",
+            "depends on the labels: yes (rank correlation 0.10 with the map of a network trained on permuted labels, 0.60 with",
+        ),
+        ({}, "passes", "better than random deletion: yes (fall of 0.31 vs 0.22 SD); after a shift of one voxel"),
+        ({}, "passes", "; on the tumour: 2.4× the share of a uniform map [2.0, 2.8]"),
         ({"randomised": estimate(0.45)}, "fails", "depends on the weights: no (rank correlation 0.45 [0.35, 0.55])"),
-        ({"shuffled": estimate(0.6)}, "fails", "depends on the labels: no (0.60"),
-        ({"shuffled": estimate(0.45)}, "fails", "depends on the labels: no (0.45"),  # its interval reaches 0.55
+        ({"shuffled": estimate(0.6)}, "fails", "depends on the labels: no (rank correlation 0.60"),
+        ({"shuffled": estimate(0.45)}, "fails", "depends on the labels: no (rank correlation 0.45"),  # its interval reaches 0.55
         (  # true labels' networks differ as much
             {"shuffled": estimate(0.06), "folds": estimate(0.03), "label_gain": estimate(-0.03)},
             "unsettled",
-            "depends on the labels: unsettled (0.06 vs 0.03 among true labels)",
+            "network trained on permuted labels, 0.03 with maps of other folds)",
         ),
-        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "depends on the labels: unsettled (0.10"),
-        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "depends on the labels: unsettled (0.10"),
+        ({"label_gain": estimate(0.05), "deletion_gain": estimate(0.02)}, "fails", "labels: unsettled (rank correlation 0.10"),
+        ({"label_gain": estimate(0.05), "randomised": NOBODY}, "undefined", "labels: unsettled (rank correlation 0.10"),
         ({"shuffled": NOBODY, "label_gain": NOBODY}, "passes", "depends on the weights: yes; better than random deletion"),
-        ({"folds": NOBODY, "label_gain": NOBODY}, "unsettled", "depends on the labels: unsettled (0.10);"),
+        (
+            {"folds": NOBODY, "label_gain": NOBODY},
+            "unsettled",
+            "unsettled (rank correlation 0.10 with the map of a network trained on permuted labels);",
+        ),
         ({}, "passes", "after a shift of one voxel: rank correlation 0.43; after small noise: rank correlation 0.98; on the"),
-        ({"shift": NOBODY}, "passes", "(0.31 vs 0.22); after small noise: rank correlation 0.98; on the"),
-        ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (0.31 vs 0.22)"),
-        ({"insertion_gain": estimate(-0.2)}, "passes", "yes (0.31 vs 0.22); but worse than random insertion (0.20 vs 0.30)"),
-        ({"energy_ratio": estimate(1.2, 0.3)}, "passes", "on the tumour: no more than its share (1.2× [0.9, 1.5])"),
-        ({"energy_ratio": estimate(0.5)}, "passes", "on the tumour: less than its share (0.5× [0.4, 0.6])"),
+        ({"shift": NOBODY}, "passes", "0.22 SD); after small noise: rank correlation 0.98; on the"),
+        ({"deletion_gain": estimate(0.02)}, "fails", "better than random deletion: no (fall of 0.31 vs 0.22 SD)"),
+        ({"insertion_gain": estimate(-0.2)}, "passes", "SD); but worse than random insertion (gap of 0.20 vs 0.30 SD)"),
+        ({"energy_ratio": estimate(1.2, 0.3)}, "passes", "on the tumour: no more than a uniform map (1.2× [0.9, 1.5])"),
+        ({"energy_ratio": estimate(0.5)}, "passes", "on the tumour: less than a uniform map (0.5× [0.4, 0.6])"),
         ({"randomised": estimate(0.0, n=4)}, "undefined", "depends on the weights: not judged"),
         ({"deletion_gain": NOBODY}, "undefined", "better than random deletion: not judged"),
     ],
@@ -278,7 +286,7 @@ def test_the_verdict_follows_its_rules(changes, kind, words):
 def test_a_map_on_the_tumour_of_a_network_that_masks_supervised_is_said_to_be_supervised():
     found = verdicts.map_answers(result(), "better")
     plain, supervised = (map_sentences.map_verdict_sentence(result(), found, "mgmt", "better", masks) for masks in (False, True))
-    assert plain.endswith("on the tumour: 2.4× its share [2.0, 2.8]")
+    assert plain.endswith("on the tumour: 2.4× the share of a uniform map [2.0, 2.8]")
     assert supervised == f"{plain}; the network was trained with tumour masks"
 
 

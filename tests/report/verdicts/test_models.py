@@ -198,7 +198,7 @@ COLUMNS = {"clinical_columns": "age, sex"}
         (
             result(0.3, 0.2, 0.4, 1.0, 0.002),
             "worse",
-            "so low a value, corrected for refitting, p = 0.002, adjusted p = 0.002): without a signal",
+            "below chance, corrected for refitting, p = 0.002, adjusted p = 0.002): without a signal",
         ),
         (result(0.3, 0.2, 0.4, 1.0, 0.2), "chance", "no evidence that it beats chance"),
         (result(positive=4), "undefined", "cannot be judged: fewer than 5 patients of the rarer class (n = 100, 4 positive)"),

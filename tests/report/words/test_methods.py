@@ -215,7 +215,7 @@ def test_a_setting_of_the_training_is_told_with_its_value(change, told, text):
         ({"conv_stem": 12}, "convolutions within the patch [3], the first with 12 channels"),
         ({"conv_stem": 12, "texture": 20}, "the log energy, over the patch, of 20 learned filters"),
         ({"pool": "max"}, "each feature's largest value"),
-        ({"zero_head": False}, "heads at random with the bias"),
+        ({"zero_head": False}, "weights at random, and the heads' biases"),
         ({"weights": "b16.npz"}, "started from those of the file b16.npz (licence not stated)"),
         ({"weights": "b16.npz"}, "b16.npz: the licence of these weights is not stated"),
         ({"weights": "b.pt", "weights_licence": "Apache-2.0"}, "started from those of the file b.pt (licence Apache-2.0)"),
