@@ -1,5 +1,5 @@
 # make demo: the built-in cohort from nothing to its report.  make check: style, types, layers.
-# make test: the tests, but for those that take long.  make long: with those.  make nightly: all, with simulations, and coverage.
+# make test: the tests, but for those that take long.  make long: those.  make nightly: all, with simulations, and the coverage.
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
@@ -20,7 +20,7 @@ test: .venv/ready
 	$(PYTEST) -m 'not slow and not long'
 
 long: .venv/ready
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -m 'long and not slow'
 
 nightly: .venv/ready
 	$(PYTEST) -m '' --hypothesis-profile=nightly --cov --cov-report=

@@ -51,7 +51,7 @@ MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
 README = """# The built-in cohort
 
-{patients} made-up patients (seed {seed}, recipe {recipe}) on real anatomy: the MNI152 T1 and its grey and white matter maps
+{patients} synthetic patients (seed {seed}, recipe {recipe}) on real anatomy: the MNI152 T1 and its grey and white matter maps
 (Fonov et al. 2011, as shipped in nilearn), each behind a smooth random deformation, with four coarse scans (3 to 5 mm) on
 different grids, spacings and axis orders. **No real person is in it.** Simulated effects:
 

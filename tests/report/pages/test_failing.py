@@ -106,5 +106,5 @@ def test_table_1_is_a_file_with_every_cell(made):
 def test_no_p_is_told_between_folds_and_why(made):
     _, metrics = made
     said = run_facts.table1_caption(metrics.table1)
-    assert "There is no p" in said
+    assert "STROBE" in said
     assert "Austin 2009" in said
