@@ -229,8 +229,8 @@ def test_without_a_block_the_readout_is_a_maximum_over_embedded_places_and_a_con
     highest = F.layer_norm(embedded, (24,)).amax(dim=0)
     constant = F.layer_norm((encoder.cls + encoder.position[:, :1])[0, 0], (24,))
     torch.testing.assert_close(encoder(patches, position), constant + highest)
-    nobody = small(depth=0, pool="max", conv_stem=conv_stem)(patches[:, :0], position[:, :0])
-    torch.testing.assert_close(nobody, constant.expand(2, -1))  # what CLS adds knows nothing of a patient
+    no_patch = small(depth=0, pool="max", conv_stem=conv_stem)(patches[:, :0], position[:, :0])
+    torch.testing.assert_close(no_patch, constant.expand(2, -1))  # what CLS adds knows nothing of a patient
 
 
 def test_without_a_block_a_place_that_is_given_cannot_change_what_another_shows():

@@ -58,7 +58,7 @@ class PerPlace(nn.Module):
         self.table = start  # [1 places d]: of three axes, so that it is not decayed (train/optimiser.py)
 
     def forward(self, position: Int[Tensor, "b p"]) -> Float[Tensor, "b p d"]:
-        return F.embedding(position.clamp(min=0), self.table[0])  # no token is at -1, and nobody attends to it
+        return F.embedding(position.clamp(min=0), self.table[0])  # no token is at -1, and no token attends to it
 
 
 class PerCoordinate(nn.Module):
