@@ -1,4 +1,4 @@
-"""Verbs on files: make or merge cohort tables, list the keys of the study file, print the JSON Schema of documents."""
+"""Verbs on files: make or merge cohort tables, find tumours, list the keys of the study file, print documents' JSON Schema."""
 
 from __future__ import annotations
 
@@ -111,6 +111,24 @@ def merge_cohorts(*tables: Path, output: Annotated[Path, Output], study: Path | 
 
     endpoints = study_file.load(study, {}).endpoints if study else ()
     return 3 if join(tables, output, endpoints, Console()) else 0
+
+
+def tumour(scans: Annotated[Path, Parameter(alias="--cohort")], *, output: Annotated[Path, Output]) -> int:
+    """Find the tumours in SCANS: masks, pictures and a table.
+
+    Parameters
+    ----------
+    scans
+        One patient's folder of NIfTI files or DICOM series; or a table with the columns patient and flair, t2, which makes masks
+        better, and t1ce and t1, which help to find the brain.
+    output
+        Folder for the masks, the pictures and tumours.csv.
+    """
+    from rich.console import Console
+
+    from mri_vit.tumours import find_tumours
+
+    return 3 if find_tumours(scans, output, Console()) else 0
 
 
 def settings(key: str = "", /) -> None:

@@ -200,7 +200,7 @@ def features(
     intensity: Literal["zscore", "unit"] | None = None,
     axes: str | None = None,
 ) -> int:
-    """Write each prepared patient's features by a frozen encoder; continues where it was stopped.
+    """Write each prepared patient's features by a frozen encoder.
 
     Parameters
     ----------

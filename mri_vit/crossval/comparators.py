@@ -42,7 +42,7 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
                 net = Network(of.model, of.grid, [], of.channels)
             if of.train.uses_tumour_masks:
-                refuse_without_masks(net, patients, of.prepare)
+                refuse_without_masks(net, patients, of)
             if of.model.weights:
                 fill(net.encoder, of.model.weights, of.model, of.grid)
                 if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):

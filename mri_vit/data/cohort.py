@@ -38,6 +38,12 @@ class Patient:
     brain_mask: Path | None = None
     tumour_mask: Path | None = None
     session: str = ""
+    drawn_mask: Path | None = None  # the table's tumour mask, where the study learns from one that was found: see `judging_mask`
+
+    @property
+    def judging_mask(self) -> Path | None:
+        """The tumour mask that maps are judged by: the table's, whatever the study learns from, or else the study's own."""
+        return self.drawn_mask or self.tumour_mask
 
     @property
     def subject(self) -> str:

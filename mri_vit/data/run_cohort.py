@@ -85,14 +85,17 @@ def included(study: Study, run: Path) -> list[Patient]:
 
 
 def segmented(patients: Sequence[Patient], study: Study) -> list[Patient]:
-    """The prepared patients with the tumour masks that `prepare.tumour_command` made, where the table names none."""
-    if not study.prepare.tumour_command:
-        return list(patients)
-    masks = [study.prepared / patient.id / files.TUMOUR for patient in patients]
-    return [
-        replace(patient, tumour_mask=mask) if patient.tumour_mask is None and mask.is_file() else patient
-        for patient, mask in zip(patients, masks, strict=True)
-    ]
+    """The prepared patients with the tumour masks that the study learns from, as `prepare.tumour` says: given, or found."""
+    settings = study.prepare
+    found = []
+    for patient in patients:
+        mask = patient.tumour_mask if settings.takes_given_masks else None
+        made = study.prepared / patient.id / files.TUMOUR
+        if mask is None and settings.finds_tumours and made.is_file():
+            mask = made
+        drawn = patient.tumour_mask if patient.tumour_mask != mask else None
+        found.append(replace(patient, tumour_mask=mask, drawn_mask=drawn))
+    return found
 
 
 def excluded(run: Path) -> set[str]:

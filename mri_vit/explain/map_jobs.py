@@ -150,7 +150,7 @@ def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient,
     """Every scan and tumour mask that the jobs will read."""
     for job in todo.values():
         scans = map_files.scans_read(job.patient, study) if job.drawn else []
-        yield from ((job.patient, file) for file in (*scans, job.patient.tumour_mask) if file)
+        yield from ((job.patient, file) for file in (*scans, job.patient.judging_mask) if file)
 
 
 def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path) -> None:

@@ -80,7 +80,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
                 " were trained on labels of patients with these ids; leave them out, or rename them if they are other people"
             )
         excluded = prepare(study, patients, folder, console)
-        patients = without_excluded(patients, excluded)
+        patients = run_cohort.segmented(without_excluded(patients, excluded), study)
         if patients:
             trained_run.refuse_own_patients(run, study, patients)
             predicted, notes = tables(run, study, patients, console)

@@ -43,11 +43,12 @@ from mri_vit.finished.reference import Reference
 from mri_vit.finished.trained_run import FoldOutputs, Place
 from mri_vit.model import network
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
+from mri_vit.prepare.tumour import described, of_record
 from mri_vit.qc.check import findings_of
 from mri_vit.report import verdicts
 from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.run_files import Map
-from mri_vit.report.schema.parts import Step
+from mri_vit.report.schema.parts import Step, Tumour
 from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
@@ -141,7 +142,7 @@ def write_patient(
             versions=dict(basis.versions),
         )
         write_bytes(prediction_document.dumps(made).encode(), beside / prediction_document.FILE)
-        write_page(made, basis.of_run, prepared, patient.tumour_mask, beside)
+        write_page(made, basis.of_run, prepared, patient.tumour_mask or patient.drawn_mask, beside)
     return made
 
 
@@ -167,7 +168,9 @@ def refuse_foreign(folder: Path) -> None:
 
 def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], tokens: int, home: Path) -> Preparation:
     steps = tuple(Step.model_validate(step) for step in record["steps"])
-    inputs: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
+    found = of_record(record)
+    given = patient.tumour_mask if found["source"] == "given" else patient.drawn_mask
+    inputs: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": given}
     read = tuple(
         ReadFile(holds=name, file=os.path.relpath(file, home.resolve()), sha256=record["inputs"].get(name, {}).get("sha256"))
         for name, file in inputs.items()
@@ -179,6 +182,7 @@ def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], toke
         reference=record["reference"],
         brain_source=next(step.source or "" for step in steps if step.step == "brain"),
         brain_ml=record["brain_ml"],
+        tumour=Tumour.model_validate({name: found[name] for name in Tumour.model_fields if name in found}),
         tokens=tokens,
         steps=steps,
         warnings=tuple(record["warnings"]),
@@ -338,6 +342,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         name=made.patient,
         volumes=VOLUMES,
         qc=files.QC,
+        tumour=described(made.preparation.tumour.model_dump(exclude_none=True)),
         given=[MASKS.get(file.holds) or recipe.title(file.holds) for file in made.preparation.read],
         strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step
+from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step, Tumour
 from mri_vit.report.schema.patients import MapKind, MapVerdict
 from mri_vit.settings.sections import Reason
 
@@ -44,6 +44,7 @@ class Preparation(Part):
     reference: str = Field(description="the sequence to which the others were aligned")
     brain_source: str = Field(description="source of the brain mask")
     brain_ml: Number = Field(description="volume of the brain, in ml")
+    tumour: Tumour
     tokens: int = Field(description="grid positions with brain, each a token")
     steps: tuple[Step, ...] = Field(description="in order, each with a sentence for a Methods section and its values")
     warnings: tuple[str, ...] = Field(description="of preparation")
@@ -256,7 +257,7 @@ class Maps(Part):
     fold: int = Field(description="likewise")
     brain: str | None = Field(description="the reference scan's brain as NIfTI; null where it may show a face")
     mask: str = Field(description="of the brain on the prepared grid, as NIfTI")
-    tumour: bool = Field(description="whether a tumour mask was given; the pictures show its outline")
+    tumour: bool = Field(description="whether there is a tumour mask; the pictures show its outline")
     evidence_by_scan: dict[str, dict[str, Number]] = Field(
         description='by endpoint: "evidence" with all scans, "empty" without any, and each sequence\'s Shapley value'
     )

@@ -139,7 +139,7 @@ def _of_decisions(study: Study, table: Examined) -> Iterator[Finding]:
 
 def _files(patient: Patient, settings: Prepare) -> dict[str, Path]:
     """The files of a patient that the study reads, by column."""
-    masks = {"tumour_mask": patient.tumour_mask}
+    masks = {"tumour_mask": patient.tumour_mask}  # maps are judged by it, whatever `prepare.tumour` says
     if settings.brain in ("auto", "mask"):
         masks["brain_mask"] = patient.brain_mask
     return {name: file for name, file in (patient.scans | masks).items() if file}
@@ -157,7 +157,7 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
             needed = any(name in study.prepare.needs for name in empty)
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.tumour_command and "tumour_mask" not in own:
+        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.finds_tumours and "tumour_mask" not in own:
             words = "no tumour mask, which prepare.tumour_crop_margin_mm needs; the patient will be excluded"
             patients["excluded", words].append(p.id)
         faults = {name: info[file].fault for name, file in own.items() if info[file].fault}

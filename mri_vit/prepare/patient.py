@@ -27,7 +27,7 @@ from mri_vit.data.volume import Volume, bounding_box, brain_box, canonical, read
 from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import agreement, alignment, bias, brain, quality, tumour
 from mri_vit.prepare.alignment import on_grid
-from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, holds, refuse_foreign, verify, voxels
+from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, drawn_on_grid, holds, refuse_foreign, verify, voxels
 from mri_vit.run import atomic, executors, files, integrity
 from mri_vit.run.atomic import complete, refuse_link, write_bytes
 from mri_vit.run.jobs import Workplace, close_ledger
@@ -73,10 +73,9 @@ def prepare_patient(patient: Patient, folder: Path, channels: tuple[str, ...], g
     refuse_foreign(target)
     inputs = {name: {"sha256": _file_sha256(path)} for name, path in _input_files(patient, channels, settings).items()}
     config = config_sha256(channels, grid, settings)
-    segmented = tumour.command_sha256(settings) if patient.tumour_mask is None else ""
 
     def done(folder: Path) -> bool:
-        return holds(folder, config, inputs, segmented)
+        return holds(folder, config, inputs)
 
     if done(target):
         verify(target)
@@ -93,13 +92,8 @@ def _input_files(patient: Patient, channels: Sequence[str], settings: Prepare) -
         raise UnusablePatient(f"no {' and no '.join(lacking)} scan; {', '.join(settings.needs)} are needed")
     if patient.brain_mask and settings.brain in ("auto", "mask"):
         paths["brain_mask"] = patient.brain_mask
-    if settings.tumour_crop_margin_mm is not None:
-        if patient.tumour_mask:
-            paths["tumour_mask"] = patient.tumour_mask
-        elif not settings.tumour_command:
-            raise UnusablePatient(
-                "no tumour mask; prepare.tumour_crop_margin_mm needs one, or prepare.tumour_command, which makes it"
-            )
+    if patient.tumour_mask and settings.takes_given_masks:
+        paths["tumour_mask"] = patient.tumour_mask
     return paths
 
 
@@ -115,8 +109,6 @@ def _build(
     mask = Volume(found.mask.astype(np.float32), wholes[reference].affine)
     block = bounding_box(found.mask)
     alignment.check_overlap(patient, wholes, reference, from_reference, mask, block, log)
-    if settings.tumour_command and patient.tumour_mask is None:
-        tumour.found_by_command(wholes, mask, from_reference, settings, folder, log)
 
     boxes = {
         channel: brain_box(scan, mask, block, from_reference[channel], 2 * grid.spacing_mm) for channel, scan in wholes.items()
@@ -128,9 +120,13 @@ def _build(
     from_grid = {channel: matrix @ pose.rigid for channel, matrix in from_reference.items()}
 
     volume, inside = on_grid(scans, channels, reference, brains, from_grid, grid, log)
+    # limits of quality and the tumour finder hold for every grid, so both see one
+    copies = agreement.of_grid(
+        *on_grid(scans, channels, reference, brains, from_grid, agreement.GRID, Log()), channels, agreement.GRID
+    )
+    drawn = tumour.mask_of(patient, wholes, mask, from_reference, copies, pose, settings, folder, log)
     kept = (volume, inside)
     if settings.tumour_crop_margin_mm is not None:
-        drawn = patient.tumour_mask or folder / files.TUMOUR
         kept = tumour.around(drawn, volume, inside, settings.tumour_crop_margin_mm, from_grid[reference], grid, reference, log)
     tokens.save(tokens.from_volume(*kept, grid, record["config_sha256"], channels), folder / files.TOKENS)
 
@@ -138,13 +134,11 @@ def _build(
         channel: quality.of_scan(wholes[channel], scan, scans[channel], brains[channel], mask, from_reference[channel])
         for channel, scan in uncorrected.items()
     }
-    # limits of quality hold for every grid, so all are measured on one
-    copies = agreement.of_grid(
-        *on_grid(scans, channels, reference, brains, from_grid, agreement.GRID, Log()), channels, agreement.GRID
-    )
     figures = quality.of_patient(copies, mask, pose, reference, wholes, of_scans)
-    caption = f"brain {brain_ml:.0f} ml ({found.source})   {len(log.warnings)} warnings   amber: brain outline"
-    picture = quality.draw_picture(volume, inside, patient.id, caption, bias.contrast_caption(log), channels)
+    on_picture = None if drawn is None else drawn_on_grid(read_mask(drawn), from_grid[reference], grid)
+    caption = f"brain {brain_ml:.0f} ml ({found.source}), outlined in amber   {len(log.warnings)} warnings"
+    below = (tumour.described(tumour.of_record({"steps": log.steps})), bias.contrast_caption(log))
+    picture = quality.draw_picture(volume, inside, patient.id, caption, below, channels, on_picture)
     write_bytes(picture, folder / files.QC)
     packages = (*VERSIONS, "deepbet", "torch") if found.source == "deepbet" else VERSIONS
     record = {

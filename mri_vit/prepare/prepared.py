@@ -27,8 +27,8 @@ from mri_vit.settings.recipe import REFERENCE
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid, Prepare
 
-SCHEMA = 4  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
-CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where a command made one
+SCHEMA = 5  # of patient.json, of its figures and of the steps: a higher number prepares every patient anew
+CONTENT = (files.TOKENS, files.QC)  # what lies beside the record; and a tumour's mask where one was found
 OF_RECORD = ("config_sha256", "inputs", "steps", "to_grid")  # what later stages read of every patient.json
 NEAREST = 1  # sitk.sitkNearestNeighbor
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
@@ -83,25 +83,20 @@ def voxels(folder: Path) -> list[str]:
 
 def config_sha256(channels: Sequence[str], grid: Grid, prepare: Prepare) -> str:
     """Hash of the settings that the prepared patient depends on: `channels`, and all of `grid` and `prepare` but the number of
-    workers, but `needs`, which says who is prepared and not how, and but `tumour_command`, whose hash is held against the steps.
+    workers, and but `needs`, which says who is prepared and not how.
     """
-    how = prepare.model_dump(exclude={"workers", "needs", "tumour_command"})
-    if "tumour_crop_margin_mm" in how:  # hashed under its older name, so that who was prepared then stays prepared
-        how["around_tumour_mm"] = how.pop("tumour_crop_margin_mm")
+    how = prepare.model_dump(exclude={"workers", "needs"})
     matter = {"schema": SCHEMA, "channels": channels, "grid": grid.model_dump(), "prepare": how}
     return hashlib.sha256(json.dumps(matter, sort_keys=True).encode()).hexdigest()
 
 
-def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]], segmented: str = "") -> bool:
-    """Whether the folder is this patient prepared with these settings from these files, and its tumour segmented by the command
-    of this hash, if there is one.
-    """
+def holds(folder: Path, settings: str, inputs: dict[str, dict[str, str]]) -> bool:
+    """Whether the folder is this patient prepared with these settings from these files."""
     try:
         record = load_record(folder)
     except (OSError, ValueError, IntegrityError):  # none, or damaged: the patient is prepared anew
         return False
-    looked = not segmented or any(step.get("command_sha256") == segmented for step in record["steps"])
-    return record.get("config_sha256") == settings and record.get("inputs") == inputs and looked
+    return record.get("config_sha256") == settings and record.get("inputs") == inputs
 
 
 def verify(folder: Path) -> None:

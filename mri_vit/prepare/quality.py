@@ -2,7 +2,7 @@
 
 How well a scan was taken (signal to noise, ghosts, shading), how much of each part of the MNI152 brain the mask reaches, and
 whether scans are what the table calls them. The numbers stand under "quality" in `patient.json`; rounded, and null where there
-is no basis for one. The picture, qc.png, has three planes of each scan, with the brain's outline.
+is no basis for one. The picture, qc.png, has three planes of each scan, with the outlines of brain and tumour.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ MIN_TAIL_VOXELS = 20  # of an end: fewer say nothing
 MIN_T1_SD = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
 MAX_T2_SD = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
 PANEL_PX = 224  # pixels per plane: one per millimetre of the default grid
-HEADER_PX = 50  # pixels for the title and the line below it
+TITLE_PX, LINE_PX = 28, 20  # pixels for the title, and for each line below it
 WINDOW_SD = (-2.5, 4.0)  # standard deviations shown from black to white
 BACKGROUND = (16, 16, 20)
 OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
+TUMOUR_OUTLINE = (64, 200, 255)  # sky blue: distinguished from amber and from grey likewise
 TEXT = (225, 225, 225)
 PLANES = {  # name: (axis through the plane, letter on its left, letter on its right)
     "axial": (2, "R", "L"),  # as radiologists look: from the feet, the patient's right on the left
@@ -257,29 +258,39 @@ def draw_picture(
     brain: Bool[np.ndarray, "e e e"],
     patient: str,
     caption: str,
-    below: str = "",
+    below: Sequence[str] = (),
     channels: Sequence[str] = CHANNELS,
+    tumour: Bool[np.ndarray, "e e e"] | None = None,
 ) -> bytes:
-    """The picture as PNG, with `below` under the title. The planes pass through the middle of the brain."""
-    middle = [round(position) for position in mean_index(brain).tolist()]
+    """The picture as PNG, with the lines `below` under the title.
+
+    Its planes pass through the middle of the brain; of a `tumour` there is one more, the axial plane that holds most of it.
+    """
+    middle = mean_index(brain)
+    rows = [(plane, *letters, round(float(middle[letters[0]]))) for plane, letters in PLANES.items()]
+    if tumour is not None and tumour.any():
+        rows.append(("tumour, axial", *PLANES["axial"], int(tumour.sum(axis=(0, 1)).argmax())))
     there = [bool(scan.any()) for scan in volume]
-    picture = Image.new("RGB", (PANEL_PX * len(channels), HEADER_PX + PANEL_PX * len(PLANES)), BACKGROUND)
+    header = TITLE_PX + LINE_PX * len(below)
+    picture = Image.new("RGB", (PANEL_PX * len(channels), header + PANEL_PX * len(rows)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
     pen.text((8, 6), patient, TEXT, large)
     pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
-    pen.text((8, 29), below, TEXT, small)
-    for row, (plane, (axis, left, right)) in enumerate(PLANES.items()):
-        shape = _enlarged(_slice(brain, axis, middle[axis]).astype(np.uint8) * 255) > 127
-        outline = shape & np.logical_not(binary_erosion(shape))
+    for number, line in enumerate(below):
+        pen.text((8, TITLE_PX + number * LINE_PX), line, TEXT, small)
+    for row, (plane, axis, left, right, at) in enumerate(rows):
+        drawn = [(brain, OUTLINE)] if tumour is None else [(brain, OUTLINE), (tumour, TUMOUR_OUTLINE)]
+        outlines = [(_outline(_slice(mask, axis, at)), colour) for mask, colour in drawn]
         for column, channel in enumerate(channels):
             low, high = WINDOW_SD
-            grey = ((_slice(volume[column], axis, middle[axis]) - low) / (high - low)).clip(0, 1) * 255
-            shown = np.where(_slice(brain, axis, middle[axis]) & there[column], grey, 0).astype(np.uint8)
+            grey = ((_slice(volume[column], axis, at) - low) / (high - low)).clip(0, 1) * 255
+            shown = np.where(_slice(brain, axis, at) & there[column], grey, 0).astype(np.uint8)
             panel = np.repeat(_enlarged(shown)[..., None], 3, axis=2)
             panel[panel.max(axis=2) == 0] = BACKGROUND
-            panel[outline] = OUTLINE
-            x, y = column * PANEL_PX, HEADER_PX + row * PANEL_PX
+            for outline, colour in outlines:
+                panel[outline] = colour
+            x, y = column * PANEL_PX, header + row * PANEL_PX
             picture.paste(Image.fromarray(panel), (x, y))
             pen.text((x + 5, y + PANEL_PX // 2), left, TEXT, small, anchor="lm")
             pen.text((x + PANEL_PX - 5, y + PANEL_PX // 2), right, TEXT, small, anchor="rm")
@@ -287,6 +298,12 @@ def draw_picture(
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)
     return file.getvalue()
+
+
+def _outline(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "_ _"]:
+    """The rim of a mask, enlarged as a panel is."""
+    shape = _enlarged(mask.astype(np.uint8) * 255) > 127
+    return shape & np.logical_not(binary_erosion(shape))
 
 
 def _slice(array: np.ndarray, axis: int, index: int) -> np.ndarray:

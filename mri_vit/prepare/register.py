@@ -27,7 +27,7 @@ from mri_vit.data.volume import LPS, Volume, bounding_box, carry_box, cut_box, m
 from mri_vit.errors import MriVitError
 
 Transform = Any  # SimpleITK's, whose import takes 120 MB: not needed unless a patient is prepared
-TEMPLATE = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+TEMPLATE = "mni_icbm152_{}_tal_nlin_sym_09a_converted.nii.gz"  # t1, and the shares of grey (gm) and white matter (wm), 0 to 255
 COARSE_MM = 8.0  # first level: finds the basin from tens of mm away in hundredths of a second per start
 FINE_MM = 2.0  # second level: agrees with full resolution to 0.2-0.4 mm
 SAMPLED_SHARE = 0.1  # of the fixed copy's voxels are sampled; more moves the result by less than 0.2 mm
@@ -231,16 +231,18 @@ def template() -> tuple[Volume, Volume]:
     return small, around(Volume((small.array > 0).astype(np.float32), small.affine), MARGIN_MM)
 
 
-def mni152() -> Volume:
-    """The MNI152 T1 brain on 1 mm voxels, as nilearn stores it; read without importing nilearn, which takes every process 3 s.
+def mni152(which: str = "t1") -> Volume:
+    """The MNI152 T1 brain on 1 mm voxels, as nilearn stores it, or its grey (gm) or white matter (wm), 0 to 255.
 
-    `nilearn.datasets.load_mni152_template(resolution=1)` gives the same, scaled to 0 to 1.
+    Read without importing nilearn, which takes every process 3 s; its `datasets.load_mni152_template(resolution=1)` gives the
+    same, scaled to 0 to 1.
     """
     found = importlib.util.find_spec("nilearn")
     positions = (found.submodule_search_locations or []) if found else []
-    file = next((path for position in positions if (path := Path(position, "datasets", "data", TEMPLATE)).is_file()), None)
+    name = TEMPLATE.format(which)
+    file = next((path for position in positions if (path := Path(position, "datasets", "data", name)).is_file()), None)
     if file is None:
-        raise MriVitError(f"the installed nilearn has no datasets/data/{TEMPLATE}; install nilearn anew")
+        raise MriVitError(f"the installed nilearn has no datasets/data/{name}; install nilearn anew")
     return read(file)
 
 

@@ -1,15 +1,15 @@
-"""Tumour: a patient's tumour mask is checked against the brain that was prepared, or found by a program of the user's own.
+"""Tumour: a patient's tumour mask is taken from the table and checked against the brain that was prepared, or found.
 
-Scans can be cut around it, its volume is a control, and its position judges maps.
+It is found by the built-in finder or by a program of the user's own. Training is supervised by it, scans can be cut around it,
+its volume is a control, and its position judges maps. No label is ever looked at.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import nibabel as nib
 import numpy as np
@@ -19,21 +19,112 @@ from scipy.ndimage import distance_transform_edt
 from scipy.spatial import KDTree
 
 from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
+from mri_vit.prepare import location
+from mri_vit.prepare.agreement import Copies
 from mri_vit.prepare.brain import on_grid_of, run_command, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, Log, drawn_on_grid, load_record, reference_of, reference_to_grid
+from mri_vit.prepare.register import Pose
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written
-from mri_vit.settings.recipe import title
+from mri_vit.settings.recipe import FLAIR, title, titles
 from mri_vit.settings.sections import Grid, Prepare
 
 MAX_LABELS = 32  # values of a mask besides 0, unless it counts metastases as 1, 2, 3 …; BraTS has 3, a scan hundreds
 INTEGER_TOL = 0.02  # from a whole number: 8 bits for four labels store them by steps of 0.016
 MAX_BRAIN_SHARE = 0.5  # of the brain: the ten real masks have 0.017 to 0.142, and a hemisphere is less
 MIN_INSIDE_SHARE = 0.5  # of the mask, in the brain: the ten real masks have 0.98 and more on a grid of 4 mm
+SEEN = (
+    FLAIR,
+    "t2",
+)  # what the finder looks at: FLAIR is needed, T2 makes masks better; T1ce and T1 made two of ten worse
+SURE = 0.7  # confidence from which a mask is sure: readers agree with each other by 0.85 ± 0.08 (Menze et al. 2015)
 SCANS = "scans"  # the folder that the program is given: a file per sequence
+
+
+def mask_of(
+    patient: Patient,
+    scans: Mapping[str, Volume],
+    brain: Volume,
+    from_reference: Mapping[str, Float[np.ndarray, "4 4"]],
+    copies: Copies,
+    pose: Pose,
+    settings: Prepare,
+    folder: Path,
+    log: Log,
+) -> Path | None:
+    """The file of the patient's tumour mask in the reference's space, as `settings.tumour` says; None where there is none.
+
+    `scans`: by sequence, whole and as they were acquired; the reference among them.
+    `brain`: its mask (1), on the reference's grid.
+    `from_reference`: by sequence, from a point of the reference's space to that scan's, RAS+ mm.
+    `copies`: the scans on voxels of 2 mm of the MNI152 frame, which `pose` lays over the reference.
+    `folder`: the patient's, which is being built; a mask that is found goes there.
+
+    Raises as `_found_by_command` does; UnusablePatient where a given mask cannot be read.
+    """
+    reference, file, mask = scans[settings.reference], folder / files.TUMOUR, None
+    figures: dict[str, Any] = {}
+    if patient.tumour_mask and settings.takes_given_masks:
+        source, methods = "given", "The tumour masks supplied with the scans were used."
+        file, mask = patient.tumour_mask, read_mask(patient.tumour_mask)
+    elif settings.finds_tumours and settings.tumour_command:
+        source, methods = "command", f"The tumour was segmented with {Path(settings.tumour_command[0]).name}."
+        mask = _found_by_command(scans, brain, from_reference, settings, folder)
+    elif settings.finds_tumours and FLAIR in copies.scans:
+        source, seen = "found", [name for name in SEEN if name in copies.scans]
+        methods = f"The tumour was found automatically in {titles(seen)} by the finder of mri-vit."
+        mask, figures["confidence"] = _found(reference, brain, copies, pose)
+    else:
+        source, methods = "none", "No tumour mask was used."
+        if settings.finds_tumours:
+            log.warnings.append("tumour: there is no FLAIR to find it in; the patient has no tumour mask")
+    if mask is not None:
+        to_template = np.linalg.inv(pose.affine.matrix)
+        figures |= {"tumour_ml": round(volume_ml(mask.array != 0, mask), 1), **location.of_mask(mask, to_template)}
+    elif source in ("command", "found"):
+        log.warnings.append("tumour: none was found; the patient has no tumour mask")
+    if source == "found" and mask is not None and figures["confidence"] < SURE:
+        words = f"tumour: the mask that was found is doubtful (confidence {figures['confidence']:.2f}); see the picture"
+        log.warnings.append(words)
+    log.add("tumour", methods, source=source, **figures)
+    if mask is None:
+        return None
+    if source != "given":
+        write(Volume((mask.array != 0).astype(np.uint8), mask.affine), file)
+    return file
+
+
+def _found(reference: Volume, brain: Volume, copies: Copies, pose: Pose) -> tuple[Volume | None, float]:
+    """The tumour that the finder sees, on the reference's voxels, or None; and how sure it is."""
+    from mri_vit.prepare import finder  # here, because torch takes a second and 200 MB
+
+    found = finder.find(copies.scans, copies.brain, copies.affine, np.linalg.inv(pose.affine.matrix) @ pose.rigid)
+    back = np.linalg.inv(pose.rigid)
+    probability = resample(found.probability, reference.shape, reference.affine, back).array
+    drawn = (probability > finder.THRESHOLD) & (brain.array > 0.5)
+    return Volume(drawn, reference.affine) if drawn.any() else None, round(found.confidence, 3)
+
+
+def of_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a prepared patient's tumour: its source, and where there is a mask, how large it is and where it lies."""
+    of_older = {"source": "none"}  # a version before 0.5 looked for none
+    return next((step for step in record.get("steps", ()) if step["step"] == "tumour"), of_older)
+
+
+def described(found: Mapping[str, Any]) -> str:
+    """A tumour's entry in words: 51 ml, left temporal lobe, found automatically, confidence high (0.94)."""
+    if "tumour_ml" not in found:
+        return "no tumour mask" if found["source"] == "none" else "no tumour found"
+    side = "on both sides" if found["side"] == "both" else found["side"]
+    source = {"given": "given", "command": "by a program of the user's own", "found": "found automatically"}[found["source"]]
+    if "confidence" in found:
+        source += f", confidence {'high' if found['confidence'] >= SURE else 'low'} ({found['confidence']:.2f})"
+    lobes, away = " and ".join(found["lobes"]), f"{found['ventricles_mm']:.0f} mm from the ventricles"
+    return f"tumour of {found['tumour_ml']:.0f} ml, {side}, {lobes}, {away}; mask {source}"
 
 
 def check(mask: Path, prepared: Path) -> None:
@@ -78,7 +169,7 @@ def refuse(
 
 
 def around(
-    mask: Path,
+    mask: Path | None,
     volume: Float[np.ndarray, "c e e e"],
     brain: Bool[np.ndarray, "e e e"],
     margin_mm: float,
@@ -89,15 +180,13 @@ def around(
 ) -> tuple[Float[np.ndarray, "c e e e"], Bool[np.ndarray, "e e e"]]:
     """Scans on the grid, and the brain there, emptied further than the margin from every voxel of the tumour.
 
-    `mask`: in the reference's space; what is not 0 is tumour.
+    `mask`: in the reference's space; what is not 0 is tumour; None where there is none.
     `volume`, `brain`: c scans and the brain on the grid of e voxels along an edge.
     `from_grid`: from a point of the grid to the reference's space, RAS+ mm. Raises UnusablePatient where there is no mask or it
     cannot be read, and as `refuse` does.
     """
-    if not mask.exists():
-        raise UnusablePatient(
-            "prepare.tumour_command found no tumour, around which prepare.tumour_crop_margin_mm keeps the scans"
-        )
+    if mask is None:
+        raise UnusablePatient("no tumour mask, given or found, around which prepare.tumour_crop_margin_mm keeps the scans")
     drawn, there = read_mask(mask), Volume(brain, np.array(grid.affine))
     refuse(drawn, np.linalg.inv(from_grid), there, volume_ml(brain, there), reference, str(mask))
     tumour = drawn_on_grid(drawn, from_grid, grid)
@@ -160,22 +249,17 @@ def _surrounded(mask: Bool[np.ndarray, "x y z"]) -> Bool[np.ndarray, "x y z"]:
     return np.logical_and.reduce(shifted)[1:-1, 1:-1, 1:-1]
 
 
-def found_by_command(
+def _found_by_command(
     scans: Mapping[str, Volume],
     brain: Volume,
     from_reference: Mapping[str, Float[np.ndarray, "4 4"]],
     settings: Prepare,
     folder: Path,
-    log: Log,
-) -> None:
-    """Write the tumour's mask, on the reference's grid, into the patient's folder; none, and a warning, where nothing was found.
+) -> Volume | None:
+    """The tumour's mask, on the reference's grid, by `settings.tumour_command`; None where it found nothing.
 
-    `scans`: by sequence, whole and as they were acquired; the reference among them.
-    `brain`: its mask, on the reference's grid.
-    `from_reference`: by sequence, from a point of the reference's space to that scan's, RAS+ mm.
-    `settings`: `tumour_command`; "{input}" becomes a folder with a file per sequence (t1.nii.gz, …), each on the reference's
-    grid and 0 outside the brain, "{output}" the mask to be written: what is not 0 is tumour.
-    `folder`: the patient's, which is being built.
+    Of the command's words "{input}" becomes a folder with a file per sequence (t1.nii.gz, …), each on the reference's grid and 0
+    outside the brain, "{output}" the mask to be written: what is not 0 is tumour. Arguments are those of `mask_of`.
 
     Raises UnusablePatient: the program failed, wrote nothing, or wrote a mask on another grid or of no tumour (see `refuse`);
     UsageError: it cannot be run.
@@ -195,23 +279,7 @@ def found_by_command(
     if mask is not None:
         inside = Volume(brain.array > 0.5, brain.affine)
         refuse(mask, np.eye(4), inside, volume_ml(inside.array, inside), settings.reference)
-    size_ml = 0.0 if mask is None else volume_ml(mask.array != 0, reference)
-    program = Path(settings.tumour_command[0]).name
-    log.add(
-        "tumour",
-        f"The tumour was segmented with {program}.",
-        tumour_ml=round(size_ml, 1),
-        command_sha256=command_sha256(settings),
-    )
-    if mask is None:
-        log.warnings.append(f"{program} found no tumour; the patient has no tumour mask")
-    else:
-        write(Volume((mask.array != 0).astype(np.uint8), reference.affine), target)
-
-
-def command_sha256(settings: Prepare) -> str:
-    """Hash of the command, which may give a machine away; empty where there is none."""
-    return hashlib.sha256(json.dumps(settings.tumour_command).encode()).hexdigest() if settings.tumour_command else ""
+    return mask
 
 
 def _holds_any(file: Path) -> bool:

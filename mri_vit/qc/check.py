@@ -20,7 +20,7 @@ from rich.console import Console
 from mri_vit.data import columns, run_cohort, sheet, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.prepare import agreement
+from mri_vit.prepare import agreement, tumour
 from mri_vit.prepare.bias import MAD_TO_SD
 from mri_vit.prepare.patient import DROPPED_REASON, QC_REASON, Excluded, excluded_table, prepare_cohort, without_excluded
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
@@ -66,6 +66,7 @@ def findings_of(patient: str, record: Mapping[str, Any], limits: Quality) -> lis
     """What is outside the limits in a prepared patient's record, read alone."""
     quality = record["quality"]
     findings = [Finding(patient, *finding) for finding in _of_patient(quality, record["brain_ml"], limits)]
+    findings += [Finding(patient, "tumour in doubt", "", *doubt) for doubt in _doubts(tumour.of_record(record))]
     for scan, figures in quality["scans"].items():
         findings += [
             Finding(patient, reason, scan, figure, f"{scan} {words}") for reason, figure, words in _of_scan(figures, limits)
@@ -104,6 +105,16 @@ def _of_patient(quality: Mapping[str, Any], brain_ml: float, limits: Quality) ->
         else:
             words = f"{one} cannot be distinguished from {other} {usual}; see the picture"
             yield "indistinguishable", f"{one} {other}", figure, words
+
+
+def _doubts(found: Mapping[str, Any]) -> Iterator[tuple[float, str]]:
+    """Why the mask of a tumour that was looked for should be looked at."""
+    if "tumour_ml" not in found:
+        if found["source"] in ("found", "command"):
+            yield 0.0, "no tumour was found; the patient has no tumour mask"
+    elif found.get("confidence", 1) < tumour.SURE:
+        confidence = found["confidence"]
+        yield confidence, f"the tumour that was found is doubtful: confidence {confidence:.2f}; {tumour.SURE:g} or more is usual"
 
 
 def _of_scan(figures: Mapping[str, Any], limits: Quality) -> Iterator[tuple[Reason, float, str]]:

@@ -12,6 +12,7 @@ from PIL import Image
 from rich.console import Console
 
 from mri_vit import style
+from mri_vit.prepare import tumour
 from mri_vit.qc import check
 from mri_vit.qc.check import COLUMNS, DROP, KEEP, CheckedCohort, Decision, Finding
 from mri_vit.run import atomic, files
@@ -124,7 +125,10 @@ def _card(study: Study, checked: CheckedCohort, name: str, pixels: tuple[int, in
         pixels,
         [(finding, check.outcome(finding, checked.decisions, study.qc)) for finding in checked.findings[name]],
         checked.decisions.get(name),
-        [(words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN_FIGURES.items()],
+        [
+            ("tumour", tumour.described(tumour.of_record(record))),
+            *((words, _shown(quality[key], digits) + unit) for key, (words, unit, digits) in SHOWN_FIGURES.items()),
+        ],
         {scan: _of_scan(record, scan, far) for scan in quality["scans"]},
         [(part, f"{share:.0%}") for part, share in quality["coverage"].items()],
         record["brain_ml"],

@@ -17,7 +17,7 @@ FINDINGS = "qc.csv"  # what is outside the study's limits, and what became of it
 DECISIONS = "qc_decisions.csv"  # a reviewer's, as they were respected; beside a cohort table, where they are looked for
 FOLDS = "folds.json"
 INPUTS = "inputs.json"  # SHA-256 of each patient's scan files; every version writes it when training begins
-TUMOUR = "tumour.nii.gz"  # of a prepared patient: its mask, where a program of the user's own made one
+TUMOUR = "tumour.nii.gz"  # of a prepared patient: its mask in the reference's space, where it was found and not given
 PREPARED = "prepared.json"  # SHA-256 of each patient's tokens, as training first found them
 VOXELS = "voxels.json"  # SHA-256 of each patient's voxels, by which an external cohort is known to hold none of them
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 CHANNELS: tuple[str, ...] = ("t1", "t1ce", "t2", "flair")  # unless a study names others; the order of every stored array
 REFERENCE = "t1ce"  # to which the other scans are aligned, and whose space is the patient's own, unless a study names another
 T1_LIKE = ("t1ce", "t1")
+FLAIR = "flair"  # in which tumours are found
 FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"  # a study's or a comparator's, which names a folder
 SEQUENCE_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column of the cohort table, and a part of the names of maps' files
 RESERVED_COLUMNS = (  # of the cohort table, or words that stand beside sequences in files of maps: no names of sequences

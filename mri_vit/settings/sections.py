@@ -60,10 +60,13 @@ class Prepare(Section):
     brain_command: tuple[str, ...] = Field(
         default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
     )
+    tumour: Literal["auto", "given", "found", "none"] = Field(
+        default="auto", description="Masks: the table's, or else found (auto); the table's; found; none."
+    )
     tumour_command: tuple[str, ...] = Field(
         default=(),
-        exclude_if=lambda words: not words,  # who was prepared without it stays prepared
-        description='Makes a tumour mask where none is given: ["seg", "{input}", "{output}"].',
+        exclude_if=lambda words: not words,
+        description='Finds tumours in the finder\'s place: ["seg", "{input}", "{output}"].',
     )
     tumour_crop_margin_mm: float | None = Field(
         default=None,
@@ -84,7 +87,19 @@ class Prepare(Section):
     def _command_given(self) -> Prepare:
         if (self.brain == "command") != bool(self.brain_command):
             raise ValueError('brain_command goes with brain = "command", and only with it')
+        if self.tumour_command and not self.finds_tumours:
+            raise ValueError(f'tumour_command finds tumours, and tumour = "{self.tumour}" looks for none; leave one of them out')
         return self
+
+    @property
+    def finds_tumours(self) -> bool:
+        """Whether a patient whose tumour mask is not given gets one."""
+        return self.tumour in ("auto", "found")
+
+    @property
+    def takes_given_masks(self) -> bool:
+        """Whether the cohort table's tumour masks are what is learned from, and not only what maps are judged by."""
+        return self.tumour in ("auto", "given")
 
 
 class Controls(Section):
@@ -174,6 +189,7 @@ Reason = Literal[
     "ghosts",
     "noise",
     "volume",
+    "tumour in doubt",
     "unlike the cohort",
     "near-duplicate",
 ]

@@ -30,24 +30,27 @@ from mri_vit.model.baselines import BASELINES, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import mask_on_grid
-from mri_vit.settings.recipe import Train
+from mri_vit.settings.recipe import FLAIR, Train
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Prepare
 
 TUMOUR_LOGIT_INIT = -4.0  # log odds of tumour at the start: 2 % of a brain, as of a tumour of 25 ml in 1,300 ml
 
 
-def refuse_without_masks(network: Network, patients: Sequence[Patient], settings: Prepare) -> None:
-    """Raise UsageError for a network without regions to supervise, and where no patient has a mask or will get one."""
+def refuse_without_masks(network: Network, patients: Sequence[Patient], study: Study) -> None:
+    """Raise UsageError for a network without regions to supervise, and where no patient has a mask or can get one."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
         raise UsageError(
             f"train.mask_supervision_… needs tokens, or the voxels of a last convolutional map: {architecture} has neither"
         )
-    if not settings.tumour_command and not any(patient.tumour_mask for patient in patients):
+    settings = study.prepare
+    given = settings.takes_given_masks and any(patient.tumour_mask for patient in patients)
+    found = settings.finds_tumours and (bool(settings.tumour_command) or FLAIR in study.channels)
+    if not given and not found:
         raise UsageError(
-            f"train.mask_supervision_… needs tumour masks, and none of {len(patients)} patients has one; name them in the cohort"
-            " table's column tumour_mask, give prepare.tumour_command, or leave those keys out"
+            f"train.mask_supervision_… needs tumour masks, none of {len(patients)} patients has one, and with"
+            f' prepare.tumour = "{settings.tumour}" and the scans {", ".join(study.channels)} none is found: tumours are found in'
+            " FLAIR; name masks in the cohort table's column tumour_mask, or leave those keys out"
         )
 
 
@@ -55,7 +58,7 @@ class Masks:
     """Where some patients' tumours are, on the grid, as patches of one channel that are drawn as the scans' are.
 
     Only patches with tumour and their neighbours are held, a tenth of a brain's: no other shows tumour however a patient is
-    translated. Raises UsageError where no patient has a mask, as after a `prepare.tumour_command` that found no tumour.
+    translated. Raises UsageError where no patient has a mask, as where none was found.
     """
 
     def __init__(self, patients: Sequence[Patient], study: Study) -> None:

@@ -18,8 +18,9 @@ from mri_vit import load_run, read_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.finished import reference
-from mri_vit.finished.predict import safe_id, study_of_new_patients
+from mri_vit.finished.predict import study_of_new_patients
 from mri_vit.finished.prediction_document import Prediction
+from mri_vit.importers.new_patients import safe_id
 from mri_vit.run import integrity
 from mri_vit.settings.schema import Study
 

@@ -27,6 +27,10 @@ EXAMPLE = {
             {"holds": "tumour_mask", "file": "P001_seg.nii.gz", "sha256": None},
         ],
         "missing": [], "reference": "t1ce", "brain_source": "none", "brain_ml": 1312.4, "tokens": 902,
+        "tumour": {
+            "source": "found", "tumour_ml": 51.2, "side": "left", "lobes": {"temporal lobe": 0.7, "insula": 0.2},
+            "ventricles_mm": 3.1, "centre_mm": [-41.0, 3.0, -8.5], "confidence": 0.91,
+        },
         "steps": [{"step": "read", "methods": "T1, T1ce, T2 and FLAIR scans were read with their axes laid as RAS+."}],
         "warnings": ["t1: negative intensities down to -12; background is 0"],
         "findings": [{"reason": "noise", "scan": "flair", "figure": 4.1, "sentence": "flair is noisy"}],

@@ -172,7 +172,7 @@ def cut_around_tumours(desk: Desk) -> list[object]:
         mask = np.zeros((9, 8, 7), np.int16)
         mask[4, 4, row % 7] = row
         desk.cells(row, tumour_mask=desk.put(nifti(mask), f"p{row:02}/tumour.nii"))
-    return ["check", desk.study, "--prepare.tumour-crop-margin-mm", "8"]
+    return ["check", desk.study, "--prepare.tumour-crop-margin-mm", "8", "--prepare.tumour", "given"]
 
 
 def copied_scan(desk: Desk) -> None:

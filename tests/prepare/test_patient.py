@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 from made.prepared import prepared_by
+from pydantic import ValidationError
 from scipy import ndimage
 from scipy.spatial.transform import Rotation
 
@@ -432,7 +433,7 @@ def test_an_external_command_segments_the_tumour_of_who_has_no_mask(made: Patien
         prepared_by(study_with("elsewhere"), made)
     folder = prepared_by(study_with("none"), made)
     assert not (folder / files.TUMOUR).exists()
-    assert "found no tumour; the patient has no tumour mask" in " ".join(load_record(folder)["warnings"])
+    assert "tumour: none was found; the patient has no tumour mask" in load_record(folder)["warnings"]
 
 
 def test_a_command_that_writes_the_brain_as_the_tumour_excludes_the_patient(made: Patient, tmp_path: Path) -> None:
@@ -467,18 +468,38 @@ def test_who_was_segmented_has_that_mask_from_then_on(made: Patient, tmp_path: P
     assert run_cohort.segmented([made], study) == [made]
     (study.prepared / made.id / files.TUMOUR).touch()
     assert run_cohort.segmented([made], study)[0].tumour_mask == study.prepared / made.id / files.TUMOUR
-    assert run_cohort.segmented([made], plain) == [made]
-    assert hash_of(plain) == hash_of(study)  # no voxel hangs on it
+    assert hash_of(plain) != hash_of(study)  # another finder, another mask
 
 
-def test_another_command_segments_anew_and_without_one_the_patient_stays_as_prepared(made: Patient, tmp_path: Path) -> None:
+def test_what_a_study_learns_from_and_what_maps_are_judged_by_are_as_it_says(made: Patient, tmp_path: Path) -> None:
+    given = tmp_path / "given.nii.gz"
+    found = study_in(tmp_path).prepared / made.id / files.TUMOUR
+    found.parent.mkdir(parents=True)
+    found.touch()
+    named = replace(made, tumour_mask=given)
+    for choice, without, beside in (
+        ("auto", (found, found), (given, given)),
+        ("given", (None, None), (given, given)),
+        ("found", (found, found), (found, given)),
+        ("none", (None, None), (None, given)),
+    ):
+        study = study_in(tmp_path, tumour=choice)
+        for patient, masks in ((made, without), (named, beside)):
+            (seen,) = run_cohort.segmented([patient], study)
+            assert (seen.tumour_mask, seen.judging_mask) == masks, choice
+
+
+def test_a_program_that_finds_tumours_needs_a_study_that_looks_for_them() -> None:
+    with pytest.raises(ValidationError, match='tumour = "given" looks for none'):
+        Prepare(tumour="given", tumour_command=("seg",))
+
+
+def test_another_command_segments_anew(made: Patient, tmp_path: Path) -> None:
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}")
     folder = prepared_by(study_in(tmp_path, bias=False, tumour_command=(*words, "some")), made)
-    stamp = (folder / files.PATIENT).stat().st_mtime_ns
-    assert prepared_by(study_in(tmp_path, bias=False), made) == folder
-    assert (folder / files.PATIENT).stat().st_mtime_ns == stamp
+    assert (folder / files.TUMOUR).exists()
     assert not (prepared_by(study_in(tmp_path, bias=False, tumour_command=(*words, "none")), made) / files.TUMOUR).exists()
 
 
@@ -506,12 +527,12 @@ def test_scans_are_cut_around_the_tumour_of_the_table_or_of_the_command(made: Pa
 
 
 def test_who_has_no_tumour_is_not_cut_around_one(made: Patient, tmp_path: Path) -> None:
-    with pytest.raises(UnusablePatient, match=r"no tumour mask; prepare\.tumour_crop_margin_mm needs one"):
-        prepared_by(study_in(tmp_path, tumour_crop_margin_mm=12.0), made)
+    with pytest.raises(UnusablePatient, match="no tumour mask, given or found, around which"):
+        prepared_by(study_in(tmp_path, tumour="given", tumour_crop_margin_mm=12.0), made)
     script = tmp_path / "segment.py"
     script.write_text(SEGMENT)
     words = (sys.executable, str(script), "{input}", "{output}", "none")
-    with pytest.raises(UnusablePatient, match="found no tumour, around which"):
+    with pytest.raises(UnusablePatient, match="no tumour mask, given or found, around which"):
         prepared_by(study_in(tmp_path, tumour_command=words, tumour_crop_margin_mm=12.0), made)
     assert hash_of(study_in(tmp_path)) != hash_of(study_in(tmp_path, tumour_crop_margin_mm=12.0))
 

@@ -71,3 +71,20 @@ def test_a_study_can_widen_a_limit():
     record = copy.deepcopy(RECORD)
     record["quality"]["turned_degrees"] = 41.0
     assert check.findings_of("a", record, Quality(turned_degrees=45.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "doubtful"),
+    [
+        ({"source": "found", "tumour_ml": 40.0, "confidence": 0.9}, False),
+        ({"source": "found", "tumour_ml": 40.0, "confidence": 0.5}, True),
+        ({"source": "found", "confidence": 0.0}, True),
+        ({"source": "command"}, True),
+        ({"source": "given", "tumour_ml": 40.0}, False),
+        ({"source": "none"}, False),
+    ],
+)
+def test_a_tumour_that_was_found_but_not_surely_is_flagged_and_excludes_nobody_by_default(found, doubtful):
+    record = {**copy.deepcopy(RECORD), "steps": [{"step": "tumour", "methods": "", **found}]}
+    assert reasons(record) == [("tumour in doubt", "")] * doubtful
+    assert "tumour in doubt" not in Quality().exclude

@@ -24,7 +24,7 @@ from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.run import files
 from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Grid
+from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.train import checkpoint, mask_supervision
 from mri_vit.train.loop import Turn
 from mri_vit.train.mask_supervision import Masks, MaskSupervised, attention_loss, network_pass, share_loss, within
@@ -87,13 +87,14 @@ def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mas
 
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    with pytest.raises(UsageError, match="none of 24 patients has one"):
-        check(changed(tiny, mask_supervision_fraction=1.0), patients)
-    found_nothing = tiny.prepare.model_copy(update={"tumour_command": ("segment", "{t1ce}", "{output}")})
-    after_it = changed(tiny, mask_supervision_fraction=1.0).model_copy(update={"prepare": found_nothing})
-    check(after_it, patients)
+    supervised = changed(tiny, mask_supervision_fraction=1.0)
+    check(supervised, patients)  # they are found when patients are prepared
+    with pytest.raises(UsageError, match="none of 24 patients has one, and with"):
+        check(supervised.model_copy(update={"prepare": Prepare(tumour="given")}), patients)
+    with pytest.raises(UsageError, match="tumours are found in FLAIR"):
+        check(supervised.model_copy(update={"channels": ("t1", "t1ce")}), patients)
     with pytest.raises(UsageError, match="none of 24 training patients has one"):
-        Masks(patients, after_it)
+        Masks(patients, supervised)
 
 
 def test_attention_is_best_where_it_is_shared_out_as_the_tumour_is():

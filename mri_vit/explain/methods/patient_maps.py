@@ -89,7 +89,7 @@ class PatientMaps:
     @cached_property
     def tumour(self) -> Volume | None:
         """The tumour mask, read once for pictures and scores; None where there is none."""
-        return read_mask(self.patient.tumour_mask) if self.patient.tumour_mask else None
+        return read_mask(self.patient.judging_mask) if self.patient.judging_mask else None
 
     @cached_property
     def results(self) -> list[MapResult]:

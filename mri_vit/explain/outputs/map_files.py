@@ -124,7 +124,7 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
             settings=study.explain.of_maps,
             brain=published,
             mask=mask,
-            tumour=patient.tumour_mask is not None,
+            tumour=patient.judging_mask is not None,
             maps=[
                 MapEntry(
                     method=result.method,

@@ -25,6 +25,7 @@ from mri_vit import style
 from mri_vit.data.cohort import visit_id
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs.overlays import OPACITY, OUTLINE, SCALE
+from mri_vit.prepare.tumour import described
 from mri_vit.report.pages import page_pictures
 from mri_vit.report.reading.run import Run
 from mri_vit.report.reading.run_files import Map
@@ -151,6 +152,7 @@ def _context(run: Run, metrics: Metrics, one: Visit, survival: Survival) -> dict
         "scale": SCALE,
         "opacity": OPACITY,
         "has_volumes": _has_volumes(one),
+        "located": described(run.located[one.visit].model_dump(exclude_none=True)) if one.visit in run.located else "",
         "has_sheet": one.prepared is not None and (one.prepared / files.QC).is_file(),
         "curve_size": (page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
         "maps": [

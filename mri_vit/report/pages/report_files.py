@@ -115,7 +115,10 @@ def write_report(run: Run, home: Path, most_pages: int | None = MAX_PATIENT_PAGE
         (home / name).parent.mkdir(exist_ok=True)
         write_bytes(content, home / name)
     lists = (checklists.tripod_ai(metrics), checklists.claim(metrics), checklists.stard_ai(metrics))
-    written = (methods_section.methods_and_results(metrics, Facts(brains=run.brains)), *lists)
+    written = (
+        methods_section.methods_and_results(metrics, Facts(brains=run.brains, tumours=tuple(run.located.values()))),
+        *lists,
+    )
     for name, text in zip(TEXTS, written, strict=True):
         _write_text(home / name, text)
     templates = report_templates(metrics)

@@ -19,7 +19,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run_files import Map, OfComparator
-from mri_vit.report.schema.parts import OWN, Design, Environment, InternalEstimate, Nothing, Step
+from mri_vit.report.schema.parts import OWN, Design, Environment, InternalEstimate, Nothing, Step, Tumour
 from mri_vit.report.schema.patients import Table1
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
@@ -74,6 +74,7 @@ class Run:
     preparation: tuple[Step, ...] = ()  # the steps of one prepared patient, each with its Methods sentence
     brains: Mapping[str, int] = field(default_factory=dict)  # how many prepared patients by where their brain mask came from
     brain_ml: Mapping[str, float] = field(default_factory=dict)  # volume of the brain of each prepared visit
+    located: Mapping[str, Tumour] = field(default_factory=dict)  # the tumour of each prepared visit
 
     @property
     def recipes(self) -> Mapping[str, Study]:
@@ -138,10 +139,11 @@ def read_run(folder: Path) -> Run:
         comparator_maps={name: found for name, (found, _) in comparators.items() if found.maps or found.scores},
         stale={"maps": old_maps, "scores": old_scores, "mean maps": old_groups},
         qc=tuple((path.parent.name, path.parent / files.QC) for path in prepared),
-        tumours=_tumours(folder, people),
+        tumours=_tumours(folder, people, study),
         preparation=tuple(steps[0]) if steps else (),
         brains=Counter(step.source for step in brains.values() if step.source),
         brain_ml={visit: volume for visit, step in brains.items() if (volume := step.brain_ml) is not None},
+        located={path.parent.name: _located(done) for path, done in zip(prepared, steps, strict=True)},
     )
 
 
@@ -170,10 +172,18 @@ def _visits(people: pd.DataFrame) -> list[str]:
     return [cohort.visit_id(*pair) for pair in zip(people.patient, sessions, strict=True)]
 
 
-def _tumours(folder: Path, people: pd.DataFrame) -> dict[str, Path]:
-    """By visit the mask that the run's table names, whose paths are relative to it."""
+def _tumours(folder: Path, people: pd.DataFrame, study: Study) -> dict[str, Path]:
+    """By visit the mask that maps are judged by: the run's table's, whose paths are relative to it, or else the one found."""
     named = people["tumour_mask"] if "tumour_mask" in people else [""] * len(people)
-    return {visit: folder / name for visit, name in zip(_visits(people), named, strict=True) if name.strip()}
+    tumours = {visit: folder / name for visit, name in zip(_visits(people), named, strict=True) if name.strip()}
+    found = {visit: study.prepared / visit / files.TUMOUR for visit in _visits(people)} if study.prepare.finds_tumours else {}
+    return {visit: mask for visit, mask in found.items() if mask.is_file()} | tumours
+
+
+def _located(steps: Sequence[Step]) -> Tumour:
+    """A prepared visit's tumour by its record; a version before 0.5 looked for none."""
+    entry = next((step.model_extra or {} for step in steps if step.step == "tumour"), {})
+    return Tumour.model_validate({name: entry[name] for name in Tumour.model_fields if name in entry})
 
 
 def _environment(folder: Path, folds: Sequence[Path]) -> Environment:

@@ -258,6 +258,21 @@ class Step(Part):
         return float(volume) if isinstance(volume, int | float) else None
 
 
+class Tumour(Part):
+    """A patient's tumour: the source of its mask, and where there is one, how large it is and where it lies."""
+
+    source: Literal["given", "found", "command", "none"] = Field(
+        default="none",
+        description="the table's, found automatically, made by the study's own program, or none was looked for",
+    )
+    tumour_ml: Number | None = Field(default=None, description="volume; null where there is no mask")
+    side: Literal["left", "right", "both"] | None = Field(default=None, description="nine tenths of it lie there")
+    lobes: dict[str, Number] = Field(default={}, description="share by lobe, the largest first")
+    ventricles_mm: Number | None = Field(default=None, description="to the ventricles of the template laid over the brain")
+    centre_mm: tuple[Number, Number, Number] | None = Field(default=None, description="its middle in the MNI152 brain")
+    confidence: Number | None = Field(default=None, description="of a mask that was found: the Dice to expect, 0 to 1")
+
+
 class InternalEstimate(Part):
     """The evaluated run's own out-of-fold estimate."""
 

@@ -148,7 +148,7 @@ JUDGED = (
     "noise and shifts by one voxel."
 )
 JUDGED_BY_TUMOUR = (
-    "Where a tumour mask was given, a map's peak counted as a hit within one grid position of the tumour [@pointing], and the "
+    "Where there was a tumour mask, a map's peak counted as a hit within one grid position of the tumour [@pointing], and the "
     "share of the map inside the tumour was compared with the tumour's share of the grid positions [@energy]."
 )
 SUPERVISION_NOTE = (

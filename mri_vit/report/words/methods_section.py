@@ -137,13 +137,13 @@ def _known(part: Part) -> set[str]:
 REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE, RADIOMICS)
 CONTROLS_MADE = {
     CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
-    VOLUME: "volume (the same regressions on the volume of the brain and, where a mask was given, of the tumour)",
+    VOLUME: "volume (the same regressions on the volume of the brain and, where there was a mask, of the tumour)",
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
-    "brain and, where a mask was given, in the tumour)",
+    "brain and, where there was a mask, in the tumour)",
     SLICES: "slices (the same regressions on principal components of a frozen 2D network's features, their number chosen on the "
     "validation patients)",
     RADIOMICS: "radiomics, an upper reference that no model has to beat (the same regressions on principal components of "
-    "each sequence's radiomic features, by nyxus, in the true tumour mask)",
+    "each sequence's radiomic features, by nyxus, in the tumour mask)",
     SITE: "site (the same regressions on the site alone)",
     SHUFFLED: "shuffled (the model itself, once over the folds, trained and tested on labels permuted within the folds)",
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",

@@ -5,11 +5,14 @@ Constants are read from the steps themselves, so that a sentence follows its cod
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from mri_vit.crossval.folds import FOLD_DRAWS
 from mri_vit.prepare import alignment, bias, brain, register
+from mri_vit.prepare.tumour import SEEN, SURE
 from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Tumour
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
 from mri_vit.report.words.run_facts import Facts, settings, trained
@@ -33,23 +36,49 @@ def preparation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         *_alignment(chosen.prepare, chosen.channels, facts),
         *(_inhomogeneity(chosen.channels) if chosen.prepare.bias else []),
         *_tokens(chosen.grid, template_sequence(chosen.channels, chosen.prepare.reference)),
-        *_tumours(chosen.prepare),
+        *_tumours(chosen.prepare, chosen.channels, facts),
     ]
 
 
-def _tumours(prepare: Prepare) -> list[str]:
-    sentences = []
-    if prepare.tumour_command:
-        program = escape(Path(prepare.tumour_command[0]).name)
-        sentences.append(
-            f"Where no tumour mask was given, {program} made one from the scans on the {title(prepare.reference)}'s grid."
-        )
+TUMOUR_MASKS = {  # by the source of a patient's mask
+    "given": "supplied with the scans",
+    "found": "found automatically in {seen} by a 3D U-Net that had learned from synthetic heads alone",
+    "command": "made from the scans by {program}",
+}
+
+
+def _tumours(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:
+    sentences = [_tumour_masks(prepare, channels, facts.tumours)] if any(one.source != "none" for one in facts.tumours) else []
     if prepare.tumour_crop_margin_mm is not None:
         sentences.append(
             f"Voxels further than {prepare.tumour_crop_margin_mm:g} mm from the tumour mask were set to 0 after intensities were "
             "scaled, also for the patients who were predicted, so every model knew where the tumour lies."
         )
     return sentences
+
+
+def _tumour_masks(prepare: Prepare, channels: tuple[str, ...], tumours: Sequence[Tumour]) -> str:
+    """Where masks came from, with how many patients each way, and how many of those that were found are in doubt."""
+    program = escape(Path(prepare.tumour_command[0]).name) if prepare.tumour_command else ""
+    masked = [one for one in tumours if one.tumour_ml is not None]
+    seen = titles([name for name in SEEN if name in channels])
+    ways = [
+        f"{words.format(program=program, seen=seen)} ({counted(number, 'patient')})"
+        for way, words in TUMOUR_MASKS.items()
+        if (number := sum(one.source == way for one in masked))
+    ]
+    doubtful = sum(one.confidence is not None and one.confidence < SURE for one in masked)
+    without = len(tumours) - len(masked)
+    return "".join(
+        [
+            f"Tumour masks were {'; '.join(ways)}" if ways else "No tumour mask was found",
+            f"; of those found {doubtful} had a confidence below {SURE:g}"
+            if any(one.source == "found" for one in masked)
+            else "",
+            f"; {counted(without, 'patient')} had none" if without else "",
+            ". No label was used to find them.",
+        ]
+    )
 
 
 def _alignment(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:

@@ -517,7 +517,7 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
 def test_how_maps_were_judged_is_told_with_their_rules_and_verdicts(scored):
     said = " ".join(map_sentences.map_methods(filled({"map_scores": scored}), Facts()))
     assert "evaluated on 40 patients" in said
-    assert "Where a tumour mask was given" in said
+    assert "Where there was a tumour mask" in said
     assert all(escape(rule) in said for rule in scored["rules"])
     lines = map_sentences.map_result_lines(filled({"map_scores": scored}))
     assert len(lines) == len(ENDPOINTS) * len(METHODS_MADE)

@@ -18,7 +18,7 @@ from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
 from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import ChanceTest, Comparison, Part
+from mri_vit.report.schema.parts import ChanceTest, Comparison, Part, Tumour
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, Model, Train
@@ -535,9 +535,22 @@ def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told(
 
 
 def test_a_program_that_segments_tumours_is_told_by_its_name_alone(text):
-    assert "tumour mask was given," not in text
-    told = written(made_up(settings=settings(prepare=Prepare(tumour_command=("seg",)))))
-    assert "Where no tumour mask was given, seg made one from the scans on the T1ce's grid." in told
+    assert "Tumour masks were" not in text
+    made = Tumour(source="command", tumour_ml=20.0)
+    command = made_up(settings=settings(prepare=Prepare(tumour_command=("/opt/seg", "{input}", "{output}"))))
+    told = written(command, Facts(tumours=(made, made)))
+    assert "Tumour masks were made from the scans by seg (2 patients). No label was used to find them." in told
+
+
+def test_masks_are_told_by_their_source_and_how_many_are_in_doubt():
+    tumours = [Tumour(source="given", tumour_ml=30.0), Tumour(source="found"), Tumour(source="none")]
+    tumours += [Tumour(source="found", tumour_ml=20.0, confidence=sure) for sure in (0.9, 0.8, 0.3)]
+    told = written(made_up(settings=settings()), Facts(tumours=tuple(tumours)))
+    assert (
+        "Tumour masks were supplied with the scans (1 patient); found automatically in FLAIR and T2 by a 3D U-Net that had"
+        " learned from synthetic heads alone (3 patients); of those found 1 had a confidence below 0.7; 2 patients had none. No"
+        " label was used to find them."
+    ) in told
 
 
 @pytest.mark.parametrize(

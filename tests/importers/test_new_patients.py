@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 from made import dicom
 
+from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.finished import predict
-from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Prepare
+from mri_vit.importers import new_patients
 
 FOUR = ("t1", "t1ce", "t2", "flair")
-
-
-def study(tmp_path: Path, **changed: object) -> Study:
-    paths = {"cohort": tmp_path / "c.csv", "prepared": tmp_path / "p", "output": tmp_path / "o"}
-    return Study.model_validate({"name": "s", **paths, **changed})
 
 
 def folder(tmp_path: Path, name: str, *files: str) -> Path:
@@ -28,8 +22,8 @@ def folder(tmp_path: Path, name: str, *files: str) -> Path:
     return home
 
 
-def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
-    given = predict.read_new_patients(source, study(tmp_path, **changed), tmp_path / "out", print)
+def told(source: Path, tmp_path: Path, channels: tuple[str, ...] = FOUR, needs: tuple[str, ...] = FOUR) -> dict[str, str]:
+    given = new_patients.read_new_patients(source, channels, needs, tmp_path / "out", print)
     (patient,) = given.patients
     files = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": patient.tumour_mask}
     return {"id": patient.id} | {name: file.relative_to(source).as_posix() for name, file in files.items() if file}
@@ -60,13 +54,13 @@ def told(source: Path, tmp_path: Path, **changed: object) -> dict[str, str]:
 )
 def test_the_scans_of_published_and_plain_names_are_told_apart(name: str, files: dict[str, str], tmp_path: Path):
     found = told(folder(tmp_path, name, *files.values()), tmp_path)
-    assert found.pop("id") == predict.safe_id(name)[0]
+    assert found.pop("id") == new_patients.safe_id(name)[0]
     assert found == files
 
 
 def test_a_further_sequence_is_known_by_the_last_word_of_its_name(tmp_path: Path):
     home = folder(tmp_path, "p", "p_t1ce.nii.gz", "p_adc.nii.gz")
-    found = told(home, tmp_path, channels=("t1ce", "adc"), prepare=Prepare(reference="t1ce"))
+    found = told(home, tmp_path, ("t1ce", "adc"), ("t1ce", "adc"))
     assert (found["t1ce"], found["adc"]) == ("p_t1ce.nii.gz", "p_adc.nii.gz")
 
 
@@ -91,13 +85,13 @@ def test_what_cannot_be_told_apart_is_named(files: list[str], said: str, tmp_pat
 def test_an_output_among_the_scans_is_refused(tmp_path: Path):
     home = folder(tmp_path, "p", *(f"{c}.nii" for c in FOUR))
     with pytest.raises(UsageError, match="lies in"):
-        predict.read_new_patients(home, study(tmp_path), home / "out", print)
+        new_patients.read_new_patients(home, FOUR, FOUR, home / "out", print)
 
 
 @pytest.mark.parametrize("name", ["P001", "../x", "a b", "con", "", "…", "<b>x</b>", "a" * 100, ".hidden", "a."])
 def test_a_folders_name_becomes_an_id_that_is_safe(name: str):
-    safe, changed = predict.safe_id(name)
-    assert predict.cohort.is_patient_id(safe)
+    safe, changed = new_patients.safe_id(name)
+    assert cohort.is_patient_id(safe)
     assert changed == (safe != name)
 
 
@@ -117,11 +111,11 @@ def test_two_folders_names_are_never_one_id():
         "x\udce8",
         "x",
     ]
-    ids = [predict.safe_id(name)[0] for name in names]
+    ids = [new_patients.safe_id(name)[0] for name in names]
     assert len(set(ids)) == len(names)
-    assert all(map(predict.cohort.is_patient_id, ids))
-    assert ids == [predict.safe_id(name)[0] for name in names]
-    assert [predict.safe_id(name) for name in ("A-b", "patient-con", "x")] == [
+    assert all(map(cohort.is_patient_id, ids))
+    assert ids == [new_patients.safe_id(name)[0] for name in names]
+    assert [new_patients.safe_id(name) for name in ("A-b", "patient-con", "x")] == [
         ("A-b", False),
         ("patient-con", False),
         ("x", False),
@@ -142,7 +136,7 @@ def test_dicom_series_of_a_patient_are_converted_under_the_folders_name_and_noth
     home = series(tmp_path / "P7")
     out = tmp_path / "out"
     for _ in range(2):  # the second time in place of the first
-        given = predict.read_new_patients(home, study(tmp_path), out, print)
+        given = new_patients.read_new_patients(home, FOUR, FOUR, out, print)
         (patient,) = given.patients
         assert patient.id == "P7"
         assert [file is not None and file.is_file() for file in patient.scans.values()] == [True] * 4
@@ -155,11 +149,11 @@ def test_dicom_series_of_two_visits_are_refused(tmp_path: Path):
     home = series(tmp_path / "P7")
     series(home / "later", StudyInstanceUID="1.2.4", StudyDate="20250101")
     with pytest.raises(UsageError, match="2 patients or visits"):
-        predict.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
+        new_patients.read_new_patients(home, FOUR, FOUR, tmp_path / "out", print)
 
 
 def test_dicom_series_without_a_needed_sequence_name_what_is_missing(tmp_path: Path):
     home = series(tmp_path / "P7")
     shutil.rmtree(home / "t1ce")
     with pytest.raises(UsageError, match="need t1ce"):
-        predict.read_new_patients(home, study(tmp_path), tmp_path / "out", print)
+        new_patients.read_new_patients(home, FOUR, FOUR, tmp_path / "out", print)
