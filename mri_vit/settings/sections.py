@@ -61,7 +61,9 @@ class Prepare(Section):
         default=(), description='For brain = "command": ["hd-bet", "-i", "{input}", "-o", "{output}"], say.'
     )
     tumour: Literal["auto", "given", "found", "none"] = Field(
-        default="auto", description="Masks: the table's, or else found (auto); the table's; found; none."
+        default="auto",
+        exclude_if=lambda choice: choice == "auto",  # committed figures of given masks keep their settings
+        description="Masks: the table's, or else found (auto); the table's; found; none.",
     )
     tumour_command: tuple[str, ...] = Field(
         default=(),
