@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -72,5 +71,5 @@ def _of_patient(patient: Patient, output: Path, scratch: Path) -> dict[str, Any]
     record = load_record(folder)
     shutil.rmtree(folder)
     found = tumour.of_record(record)
-    lobes = json.dumps(found["lobes"]) if "lobes" in found else ""
+    lobes = "; ".join(f"{name} {share:.2f}" for name, share in found.get("lobes", {}).items())
     return found | {"space_of": reference, "lobes": lobes, "remark": "; ".join(record["warnings"])}
