@@ -155,8 +155,13 @@ def probability_on_box(
     """Of the patient and of the mirror image, whose log odds are averaged: left and right are alike to it."""
     mirrored = inputs({name: scan[::-1] for name, scan in scans.items()}, brain[::-1], tissue[:, ::-1])
     both = torch.from_numpy(np.stack([inputs(scans, brain, tissue), mirrored]))
-    with torch.inference_mode():
-        there, back = network()(both)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the last bits must not depend on the machine, and workers share its cores
+    try:
+        with torch.inference_mode():
+            there, back = network()(both)
+    finally:
+        torch.set_num_threads(threads)
     return ((there + back.flip(0)) / 2).sigmoid().numpy() * brain
 
 
