@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from mri_vit.settings.defaults import of_key
 from mri_vit.settings.file import RENAMED, RENAMED_LISTS
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
@@ -67,7 +68,9 @@ def _entry(key: str, field: FieldInfo) -> str:
         for name, words in LIMITS.items()
         if (value := getattr(limit, name, None)) is not None
     ]
-    default = "none; the key must be given" if field.is_required() else _value(field.get_default(call_default_factory=True))
+    default = "none; the key must be given"
+    if not field.is_required():
+        default = _value(of_key(key, field.get_default(call_default_factory=True)))
     lines = [f":type: {', '.join([_words(field.annotation), *limits])}", f":default: {default}", "", field.description or ""]
     return "\n".join([f"```{{confval}} {key}", *lines, "```", ""])
 

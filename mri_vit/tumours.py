@@ -38,8 +38,8 @@ def find_tumours(source: Path, output: Path, console: Console) -> int:
     foreign = [name for name in atomic.entries(output) if name not in (TABLE, CONVERTED) and not name.endswith((MASK, PICTURE))]
     if foreign:
         raise UsageError(f"{output} holds {foreign[0]}, which is no mask of a tumour; it is left alone: choose another folder")
-    output.mkdir(parents=True, exist_ok=True)
     new = read_new_patients(source, CHANNELS, (FLAIR,), output, lambda line: say(console, line, WARNING))
+    output.mkdir(parents=True, exist_ok=True)  # not before: what is refused leaves no folder behind
     rows, failed = [], 0
     with progress(console) as bar, TemporaryDirectory(prefix="mri-vit-") as scratch:
         task = bar.add_task("find", total=len(new.patients), note="")

@@ -21,7 +21,7 @@ from reproductions.saeed2023_table4 import __main__ as table4
 from reproductions.segmentation import __main__ as segmentation
 from reproductions.segmentation import encoders as segmentation_encoders
 from reproductions.simulated_effects import __main__ as benchmark
-from reproductions.simulated_effects import causes
+from reproductions.simulated_effects import causes, masks
 from reproductions.simulated_effects import effects as synthetic_causes
 from reproductions.simulated_effects.benchmark_pages import CONTROLS
 from whole_road import SHRUNKEN, every_verb, parted
@@ -35,7 +35,7 @@ from mri_vit.settings.sections import Grid
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = {file.stem: file for kind in ("configs", "pipelines/reproductions/*") for file in ROOT.glob(f"{kind}/*.toml")}
-STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "gbm_masks", "survival", "vit_b16")
+STUDIES = ("comparator_maps", "comparator_maps_gbm", "demo", "gbm", "survival", "vit_b16")
 TEMPLATES = (
     "ablation",
     "causes",
@@ -54,6 +54,7 @@ TEMPLATES = (
     "ladder",
     "ladder_brats2021",
     "learning_curve",
+    "masks",
     "pretraining_size",
     "pretraining_size_upenn",
     "segmentation",
@@ -229,6 +230,16 @@ def test_what_tells_hidden_causes_is_measured(tmp_path: Path, monkeypatch: pytes
     table = pd.read_csv(tmp_path / "runs" / "causes" / "1" / "causes.csv")
     assert list(table.name) == list(synthetic_causes.LABELS)
     assert table[table.name != "coin"].oracle.notna().all()
+
+
+@pytest.mark.usefixtures("in_this_process")
+def test_a_network_learns_from_true_found_and_wrong_masks_of_the_same_patients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(masks, "HOME", tmp_path)
+    masks.main(shrunken("masks", tmp_path), (1,), ("true", "found", "0.7"), 16)
+    found = pd.read_csv(tmp_path / "masks.csv", dtype={"masks": str})
+    assert list(found.masks.unique()) == ["true", "found", "0.7"]
+    assert found.groupby("masks").dice.first()[["true", "0.7"]].tolist() == pytest.approx([1.0, 0.7], abs=0.02)
+    assert "| found |" in (tmp_path / "masks.md").read_text()
 
 
 @pytest.mark.usefixtures("in_this_process")

@@ -50,3 +50,4 @@ def test_flair_is_needed(tmp_path: Path):
     table.write_text("patient,t1\nA,t1.nii.gz\n")
     with pytest.raises(UsageError, match="no column 'flair'"):
         find_tumours(table, tmp_path / "out", Console(quiet=True))
+    assert not (tmp_path / "out").exists()

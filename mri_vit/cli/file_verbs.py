@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,7 +12,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mri_vit.cli.arguments import Output
+from mri_vit.cli.arguments import Output, loaded
 from mri_vit.errors import UsageError
 from mri_vit.settings.file import Key, did_you_mean, keys, present_name, study_sections
 from mri_vit.settings.recipe import Comparator
@@ -132,17 +133,23 @@ def tumour(scans: Annotated[Path, Parameter(alias="--cohort")], *, output: Annot
 
 
 def settings(key: str = "", /) -> None:
-    """List the keys of the study file with type, default and meaning.
+    """List the keys of the study file with type, default and meaning, or what a study file comes to.
 
-    A terminal shows them by section; otherwise one key per line, tab-separated.
+    A terminal shows keys by section; otherwise one key per line, tab-separated.
 
     Parameters
     ----------
     key
-        A section (train), a key (train.epochs) or its last part (epochs); by default all.
+        A section (train), a key (train.epochs) or its last part (epochs); by default all. Or a study file (study.toml) or a run's
+        folder: every setting as it is resolved.
     """
     from rich.console import Console
 
+    if key.endswith(".toml") or os.path.isdir(key):
+        from mri_vit.settings.file import dumps
+
+        print(dumps(loaded(Path(key), {})), end="")
+        return
     listed, console = find_keys(key), Console()
     if console.is_terminal:
         console.print(key_table(listed))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
@@ -29,6 +29,9 @@ from mri_vit.run.integrity import read_json
 from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings.schema import Study
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
+
+if TYPE_CHECKING:
+    from mri_vit.report.schema.metrics import Metrics
 
 RESERVED = {  # names in the output
     *(files.STUDY, files.ENVIRONMENT, files.ORIGIN, files.COHORT, files.EXCLUDED, files.FINDINGS, files.DECISIONS, files.JOBS),
@@ -150,7 +153,7 @@ def _predicted(
         task = bar.add_task("predict", total=total, note="")
         outputs = trained_run.fold_outputs(run, study, patients, lambda: bar.update(task, advance=1))
         seconds |= {"reference": (compared - began) / len(patients), "networks": (time.monotonic() - compared) / len(patients)}
-    facts = _facts(run, verdicts)
+    facts = _facts(run, metrics, verdicts)
     basis = Basis(
         facts=facts,
         of_run=RunResults.of(metrics, predictions.load(run.folder / files.PREDICTIONS), run.study.seed),
@@ -182,8 +185,11 @@ def _predicted(
     return excluded
 
 
-def _facts(run: TrainedRun, verdicts: Literal["report", "computed"]) -> RunFacts:
+def _facts(run: TrainedRun, metrics: Metrics, verdicts: Literal["report", "computed"]) -> RunFacts:
+    from mri_vit.report.words.protocol import tumour_masks  # here, for the same reason
+
     study, home = run.study, run.folder
+    masks = tumour_masks(study.prepare, study.channels, tuple(metrics.tumours.values()))
     weights = [
         files.seed_folder(fold, seed) / files.WEIGHTS for fold in run.networks.values() for seed in range(study.train.seeds)
     ]
@@ -199,6 +205,7 @@ def _facts(run: TrainedRun, verdicts: Literal["report", "computed"]) -> RunFacts
         verdicts=verdicts,
         weights=tuple(Weights(file=file.relative_to(home).as_posix(), sha256=integrity.sha256(file)) for file in weights),
         beginning=beginning,
+        tumour_masks=masks if study.train.uses_tumour_masks else None,
         licence=licence,
         versions=read_json(home / files.ENVIRONMENT, ("versions",))["versions"],
         synthetic=run_cohort.synthetic_clause(home) or None,

@@ -76,6 +76,9 @@ class RunFacts(Part):
     )
     weights: tuple[Weights, ...] = Field(description="of every network that predicted")
     beginning: str = Field(description="what training started from, in words")
+    tumour_masks: str | None = Field(
+        default=None, description="where the masks that supervised training came from, in words; null without"
+    )
     licence: str = Field(description="of the weights, in words")
     versions: dict[str, str] = Field(description="of Python and packages in training")
     synthetic: str | None = Field(description="how many of its patients are synthetic, in words; null where all are real")

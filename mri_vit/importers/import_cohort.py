@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from importlib import resources
 from pathlib import Path
 
 from rich.console import Console
@@ -31,7 +30,7 @@ from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.run.screen import plain as as_text
-from mri_vit.settings.recipe import CHANNELS, REFERENCE
+from mri_vit.settings.recipe import CHANNELS, FLAIR, REFERENCE, Train
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
 
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
@@ -137,14 +136,14 @@ def relative_path(path: Path | None, home: Path) -> str:
 
 
 MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # usual labels, studied or not
-WITHOUT_MASKS, WITH_MASKS = "gbm.toml", "gbm_masks.toml"
+HOMES = {"prepared": "prepared", "output": "run"}  # folders of the study
 MIN_PER_CLASS = 2  # patients of a class: one to train on and one to test on, the fewest that folds need
 STUDY_HEAD = """\
-# The study that we recommend for the cohort in this folder, written by `mri-vit import`: the settings of configs/{recipe}.
+# The study that we recommend for the cohort in this folder, written by `mri-vit import`.
 # See provenance.csv for the origin of every label, conflicts.csv and excluded.csv for what was not used, then:
 #   mri-vit check study.toml      reads this file and the table, starts nothing
 #   mri-vit run study.toml        prepares, trains, explains and reports
-# All other keys have defaults; `mri-vit run --help` lists them. Scans with a skull need the extra "brain", or masks in the table.
+# `mri-vit settings study.toml` shows all other keys. Scans with a skull need the extra "brain", or brain masks in the table.
 
 """
 NO_LABEL = """
@@ -172,35 +171,31 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
     header = sheet.columns(table)
     labelled = [endpoint for endpoint in known if set(endpoint.columns) <= set(header)]
     patients = cohort.read(table, tuple(labelled), needed=())
-    masked = 2 * sum(patient.tumour_mask is not None for patient in patients) > len(patients)
-    recipe = WITH_MASKS if masked else WITHOUT_MASKS
-    settings = (resources.files("mri_vit.settings") / recipe).read_text(encoding="utf-8")
+    lines = [f"{key} = {json.dumps(value)}" for key, value in {"name": name, "cohort": table.name, **HOMES}.items()]
     present = [channel for channel in CHANNELS if any(patient.scans[channel] for patient in patients)]
-    text = settings[re.search(r"(?m)^name = ", settings).start() :]  # type: ignore[union-attr] # every study has a name
-    for key, value in {"name": name, "cohort": table.name, "output": "run"}.items():
-        text = re.sub(rf"(?m)^{key} = .*$", f"{key} = {json.dumps(value)}", text, count=1)
-    text = re.sub(r'(?m)^prepared = ".*/(.*)"$', r'prepared = "\1"', text, count=1)
     if present and len(present) < len(CHANNELS):
-        line = f"channels = {json.dumps(present)}  # those of t1, t1ce, t2 and flair that any patient has"
-        text = text.replace("seed = 0\n", f"seed = 0\n{line}\n", 1)
+        lines.append(f"channels = {json.dumps(present)}  # those of t1, t1ce, t2 and flair that any patient has")
+    if FLAIR not in present and not any(patient.tumour_mask for patient in patients):
+        lines.append('recipe = "no-masks"  # tumours are found in FLAIR, and the table has no masks of them')
     if present and REFERENCE not in present:
-        line = f'reference = "{present[0]}"  # to which the others are aligned; it is T1ce where there is one'
-        text = text.replace("[prepare]\n", f"[prepare]\n{line}\n", 1)
+        words = "to which the others are aligned; it is T1ce where there is one"
+        lines += ["", "[prepare]", f'reference = "{present[0]}"  # {words}']
     first = cohort.first_visits(patients)
     reasons = {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
     studied = [endpoint for endpoint in labelled if not reasons[endpoint.name]]
     rarest = {endpoint.name: _rarest(endpoint, first) for endpoint in studied}
-    usual = int(re.search(r"(?m)^folds = (\d+)", text)[1])  # type: ignore[index] # every study that we recommend names its folds
+    usual = Train().folds
     if rarest and min(rarest.values()) < usual:
         scarce = min(rarest, key=rarest.__getitem__)
-        line = f"folds = {rarest[scarce]}  # not {usual}: so many patients are in the rarer class of {scarce}, or died"
-        text = re.sub(r"(?m)^folds = .*$", line, text, count=1)
+        words = f"not {usual}: so many patients are in the rarer class of {scarce}, or died"
+        lines += ["", "[train]", f"folds = {rarest[scarce]}  # {words}"]
+    text = STUDY_HEAD + "".join(f"{line}\n" for line in lines)
     text += "".join(f"\n# Not studied: {name}; {reason}.\n" for name, reason in reasons.items() if reason)
     text += NO_LABEL * (not studied)
     for endpoint in studied or labelled or PLACEHOLDER:
         fields = endpoint.model_dump(exclude_none=True).items()
         text += "\n[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields)
-    return STUDY_HEAD.format(recipe=recipe) + text
+    return text
 
 
 def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:

@@ -42,7 +42,7 @@ OCCLUDED_SHARE = 110 / 343  # share of the blocks of positions that hold brain: 
 OCCLUSION_MAPS = 15
 REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 # Operations per second of a training step on one core of the same machine when nothing else ran: ViT-B/16 813 GFLOP forward,
-# 35 s (configs/vit_b16.toml); the network of configs/gbm.toml 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
+# 35 s (configs/vit_b16.toml); the network of recipe "no-masks" 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
 VIT_RATE = 3 * 813e9 / 35
 SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise

@@ -163,6 +163,7 @@ def metrics(run: Run) -> Metrics:
         },
         settings=Nothing() if run.design == "table" else _settings(study),
         environment=run.environment,
+        tumours=dict(run.located),
         notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},
         preparation=run.preparation,
         files=(),

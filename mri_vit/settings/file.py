@@ -21,7 +21,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from mri_vit.errors import UsageError
-from mri_vit.settings import recipe, source
+from mri_vit.settings import defaults, recipe, source
+from mri_vit.settings.defaults import CARD, filled_in
 from mri_vit.settings.recipe import Comparator, Section
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import EXECUTORS
@@ -50,6 +51,7 @@ IN_WORDS = {  # what the patterns of the sections ask for
     f"^{ENDPOINT_NAME}$": "1 to 32 of the letters a to z, digits and _, the first a letter",
     EXECUTORS: "local, slurm or dask://host:port",
 }
+WRITTEN_OUT = "# Every setting is written out, and what is not here is off: the recipe fills nothing in.\n"
 CLASSES = (
     "several classes or grades are a binary endpoint each, with a column of 0 and 1; a number is one, with the side of a cut-off"
 )
@@ -58,7 +60,8 @@ CLASSES = (
 def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
     """Read a study file; paths in it are relative to it; `overrides` maps "train.epochs" to "5".
 
-    With `place` the file is a run's own record: `place` makes its paths, and it may have the keys of a version before 0.5.
+    Keys that it leaves out are as its recipe has them (`mri_vit.settings.defaults`). With `place` the file is a run's own record:
+    `place` makes its paths, it may have the keys of a version before 0.5, and what it leaves out is off.
 
     Raises UsageError naming the file, the line and the key; an unknown key gets the nearest known one.
     """
@@ -74,11 +77,12 @@ def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[s
         raise UsageError(f"{path}: not a TOML file: brackets within brackets without end") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: not a TOML file: {error}") from None
-    settings = under_present_names(settings) if place else settings
+    if place:
+        settings = {"recipe": CARD} | under_present_names(settings)
     for key, value in (overrides or {}).items():
         _override(settings, key, value)
     try:
-        study = Study.model_validate(settings)
+        study = Study.model_validate(filled_in(settings))
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
@@ -113,8 +117,10 @@ def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)
     lists = {name: settings.pop(name) for name in ("endpoints", "comparators")}
-    return _table("", "", settings) + "".join(
-        _table(f"\n[[{name}]]\n", f"{name}.", entry) for name, entries in lists.items() for entry in entries
+    return (
+        WRITTEN_OUT
+        + _table("", "", {"recipe": CARD} | settings)
+        + "".join(_table(f"\n[[{name}]]\n", f"{name}.", entry) for name, entries in lists.items() for entry in entries)
     )
 
 
@@ -261,7 +267,7 @@ def keys(section: type[Section] = Study, prefix: str = "") -> Iterator[Key]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
             yield from keys(field.annotation, f"{prefix}{name}.")
         else:
-            yield Key(f"{prefix}{name}", _kind(field), _default(field), field.description or "")
+            yield Key(f"{prefix}{name}", _kind(field), _default(f"{prefix}{name}", field), field.description or "")
 
 
 def present_name(name: str) -> str:
@@ -320,10 +326,10 @@ def _type(annotation: Any) -> str:
     return "tables" if issubclass(known, Section) else TYPE_WORDS[known]
 
 
-def _default(field: FieldInfo) -> str | None:
+def _default(name: str, field: FieldInfo) -> str | None:
     if field.is_required():
         return None
-    value = field.get_default(call_default_factory=True)
+    value = defaults.of_key(name, field.get_default(call_default_factory=True))
     if value is None:
         return UNSET
     if isinstance(value, tuple):

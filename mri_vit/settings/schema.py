@@ -9,6 +9,7 @@ import pydantic
 from pydantic import Field, model_validator
 from pydantic_core import InitErrorDetails
 
+from mri_vit.settings.defaults import CARD, MASK_SUPERVISION, Recipe
 from mri_vit.settings.recipe import (
     CHANNELS,
     FILE_NAME,
@@ -75,6 +76,7 @@ TOKENS_ALONE = {
     "mask_supervision_attention": 0.0,
     "tumour_tokens_first": False,
 }  # keys of [train] for a Vision Transformer, and off
+WITHOUT_REGIONS = ("hybrid", "hybrid_resnet10", "monai_vit", "swin_vit")  # networks that masks cannot supervise
 MAX_SHARED_SEQUENCES = 6  # sequences in the maps of a study: 64 passes per patient and fold, where the four take 16
 MAE_IS_FOR_VIT = (  # with method and architecture
     "pretrain.method {!r} is for architecture vit, found {}, which has no tokens to hide; dino pretrains any network"
@@ -91,6 +93,7 @@ class Study(Section):
     prepared: Path = Field(description="Folder of the prepared patients.")
     output: Path = Field(description="Folder of the run.")
     seed: int = Field(default=0, ge=0, description="Seed of folds, initial weights and all else that is random.")
+    recipe: Recipe = Field(default=CARD, exclude=True, description="What a study file gets for the keys that it leaves out.")
     channels: tuple[Annotated[str, Field(pattern=f"^{SEQUENCE_NAME}$")], ...] = Field(
         default=CHANNELS,
         min_length=1,
@@ -238,8 +241,8 @@ class Study(Section):
         for key, value in {"mixup": train.mixup, "devices": train.devices > 1}.items():
             if train.uses_tumour_masks and value:
                 raise ValueError(
-                    f"tumour masks in training need whole patients on one device: leave train.{key} out, or "
-                    "train.mask_supervision_… and train.tumour_tokens_first"
+                    f"tumour masks in training need whole patients on one device: leave train.{key} out, or train without masks "
+                    '(recipe = "no-masks")'
                 )
         names = [one.name for one in self.endpoints]
         for name in train.laterality_endpoints:
@@ -290,10 +293,14 @@ class Study(Section):
         plain = self.model_dump(exclude={"comparators", "explain", "fused"})
         for section in ("model", "pretrain", "train"):
             plain[section] |= getattr(comparator, section)
+        if "size" in comparator.model:  # whose width is its own, and not the study's
+            plain["model"] |= dict.fromkeys(("dim", "depth", "heads", "mlp")) | comparator.model
         if plain["model"]["architecture"] != "vit":
             plain["train"] |= TOKENS_ALONE | comparator.train
             plain["model"] |= {"weights": None, "tokens": "foreground"} | comparator.model
             plain["pretrain"] |= {"method": "none"} | comparator.pretrain
+        if plain["model"]["architecture"] in WITHOUT_REGIONS:  # as a comparator it learns from labels alone
+            plain["train"] |= dict.fromkeys(MASK_SUPERVISION, 0.0) | comparator.train
         if plain["model"]["depth"] == 0:
             plain["model"] |= {"weights": None} | comparator.model
             plain["train"] |= {"mask_supervision_attention": 0.0} | comparator.train

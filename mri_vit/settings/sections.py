@@ -269,7 +269,7 @@ class Slurm(Section):
 
     partition: str | None = Field(default=None, description="Partition; unset is the cluster's default.")
     gpus: int = Field(default=0, ge=0, description="GPUs of a job; one is used, several with train.devices.")
-    time: int = Field(  # long enough for a fold of configs/gbm.toml; a fold that needs more goes on in a second term
+    time: int = Field(  # long enough for a fold of the recommended study; a fold that needs more goes on in a second term
         default=240, ge=1, description="Minutes of a job, which then goes on from its checkpoint in another."
     )
     cpus: int | None = Field(default=None, ge=1, description="CPU cores; unset is train.threads.")

@@ -50,7 +50,7 @@ def refuse_without_masks(network: Network, patients: Sequence[Patient], study: S
         raise UsageError(
             f"train.mask_supervision_… needs tumour masks, none of {len(patients)} patients has one, and with"
             f' prepare.tumour = "{settings.tumour}" and the scans {", ".join(study.channels)} none is found: tumours are found in'
-            " FLAIR; name masks in the cohort table's column tumour_mask, or leave those keys out"
+            ' FLAIR; name masks in the cohort table\'s column tumour_mask, or train without: recipe = "no-masks"'
         )
 
 

@@ -69,6 +69,8 @@ def trained(folder: Path, name: str, workers: int, threads: int) -> None:
 def study_of(folder: Path, name: str, threads: int) -> Study:
     """The study of a shipped file, without what is not its own network."""
     alone = {"controls.models": '["volume"]', "comparators": "[]", "pretrain.method": "none"}
+    if "recipe" in Study.model_fields:  # older code knows none; these patients have no masks
+        alone["recipe"] = "no-masks"
     study, epochs = study_file.load(HERE / "configs" / f"{name}.toml", alone), NETWORKS[name][1]
     train = study.train.model_copy(update={"epochs": epochs, "patience": epochs, "threads": threads, "folds": FOLDS})
     return study.model_copy(update={"prepared": folder / "prepared", "output": folder / "run", "train": train})

@@ -22,7 +22,7 @@ Run = Callable[[], Any]  # what is timed
 Layout = Callable[[Tensor, int, int], Tensor]  # [b p k], channels and edge of a patch to [b·p c x y z]
 
 PATIENTS = 4
-STUDIES = ("gbm", "gbm_masks")  # the shipped ones that recommend a convolutional stem
+RECIPES = ("no-masks", "mask-supervision")  # those with a convolutional stem
 
 
 def as_stored(patches: Tensor, channels: int, edge: int) -> Tensor:
@@ -33,15 +33,15 @@ def stems() -> dict[str, dict[str, Callable[[], Run]]]:
     """What is timed, by group and name; the first of a group is what the others are set against."""
     layouts: dict[str, Layout] = {"as stored": as_stored, "channels last": encoder.cubes}
     return {
-        f"stem of {name}.toml, {PATIENTS} patients": {way: partial(passed, name, lay) for way, lay in layouts.items()}
-        for name in STUDIES
+        f"stem of {name}, {PATIENTS} patients": {way: partial(passed, name, lay) for way, lay in layouts.items()}
+        for name in RECIPES
     }
 
 
 def passed(name: str, layout: Layout) -> Run:
     """A step's patches through the stem and back, in memory that is kept, as training keeps it."""
     resource.keep_freed_memory()
-    study = study_file.load(HERE / "configs" / f"{name}.toml")
+    study = study_file.load(HERE / "configs" / "gbm.toml", {"recipe": name})
     model, (numbers, positions) = study.model, (len(study.channels) * study.grid.patch**3, study.train.token_budget)
     stem = encoder.embedding(numbers, model.shape[0], model.stem, model.conv_stem, len(study.channels), model.texture).to(DEVICE)
     patches = torch.randn(PATIENTS, positions or study.grid.positions, numbers, device=DEVICE)

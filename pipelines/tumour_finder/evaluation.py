@@ -31,7 +31,7 @@ from mri_vit.settings.sections import Grid, Prepare
 GRID = Grid(edge=112, spacing_mm=2.0, patch=8)  # the finder's voxels in 14³ positions
 Mask = Bool[np.ndarray, "x y z"]
 LEVELS = {  # what is chosen: probabilities, and robust standard deviations of FLAIR above the brain's median
-    "finder": (0.2, 0.3, 0.4, 0.5, 0.6),
+    "finder": (0.3, 0.4, 0.5, 0.6, 0.7),
     "FLAIR alone": (1.0, 1.25, 1.5, 1.75, 2.0, 2.5),
 }
 
@@ -95,7 +95,7 @@ def find(folder: Path, scratch: Path) -> Found:
     true = drawn.array != 0
     expected = tumour_shares(drawn, to_grid, stored)
     sources = {
-        "finder": (finder.probability_of(copies.scans, copies.brain, copies.affine, to_template), finder.BOX_AFFINE),
+        "finder": (finder.probability_of(copies.scans, copies.brain, copies.affine, to_template)[1], finder.BOX_AFFINE),
         "FLAIR alone": (_robust_z(copies.scans[FLAIR], copies.brain), copies.affine),
     }
     masks: dict[str, dict[float, Mask]] = {way: {} for way in LEVELS}

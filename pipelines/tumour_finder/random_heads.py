@@ -29,8 +29,8 @@ from mri_vit.synthetic import anatomy
 Field = Float[np.ndarray, "x y z"]
 CENTRE = np.array(GRID_CENTRE_MM, np.float32)[:, None, None, None]
 SICK = 0.88  # of the heads have a tumour
-FAINT = 0.35  # of the tumours hardly differ from grey matter in FLAIR, or in T2
-WIDE = 0.2  # of the contrasts are drawn from twice the range
+FAINT = 0.4  # of the tumours hardly differ from grey matter in FLAIR, or in T2
+WIDE = 0.3  # of the contrasts are drawn from twice the range
 DEEP_MM = 15.0  # within the brain: fluid there is the ventricles'
 TUMOUR_SHARE = 0.2  # of a voxel that must be tumour: readers draw the soft border of an oedema with it
 RANGE_ML = (1.0, 300.0)  # a tumour of another volume is drawn again
@@ -179,7 +179,6 @@ def _scans(tissues: Tissues, brain: np.ndarray, rng: Generator) -> dict[str, Fie
         return float(rng.uniform(middle - half, middle + half))
 
     faint, faint_t2 = rng.random(2) < FAINT
-    grey_t1, more_white_t1 = around(0.5, 0.7), around(0.05, 0.28)
     regional = {"flair": _regional(rng)}  # grey matter that is brighter here than there
     regional["t2"] = 0.5 * regional["flair"] + 0.7 * _regional(rng)
     scans = {}
@@ -191,17 +190,12 @@ def _scans(tissues: Tissues, brain: np.ndarray, rng: Generator) -> dict[str, Fie
             oedema = top + (around(0.06, 0.25) if faint else around(0.2, 0.9))
             necrosis, enhancing = rng.uniform(min(fluid, oedema), oedema), oedema * around(0.55, 1.1)
             lesion = top + (oedema - top) * around(0.4, 1)
-        elif sequence == "t2":
+        else:
             fluid, white = around(0.9, 1.4), around(0.3, 0.5)
             grey = white + around(0.08, 0.3)
             oedema = grey + (around(0, 0.12) if faint_t2 else around(0.08, 0.55))
             necrosis, enhancing = rng.uniform(oedema, max(fluid, oedema)), grey + around(0, 0.4)
             lesion = grey + around(0.02, 0.3)
-        else:
-            grey = grey_t1 + rng.normal(0, 0.03)
-            white, fluid, oedema = grey + more_white_t1, around(0.1, 0.35), grey - around(-0.03, 0.2)
-            necrosis, lesion = fluid + around(0.05, 0.3), grey - around(-0.05, 0.1)
-            enhancing = white + around(0.1, 1.1) if sequence == "t1ce" else grey + around(-0.15, 0.1)
         healthy = tissues.fluid * fluid + tissues.grey * (grey + regional.get(sequence, 0)) + tissues.white * white
         mass = tissues.necrosis + tissues.enhancing + tissues.oedema
         signal = (
@@ -210,7 +204,7 @@ def _scans(tissues: Tissues, brain: np.ndarray, rng: Generator) -> dict[str, Fie
         signal = signal * (1 + rng.uniform(0, 0.05) * noise(rng, rng.uniform(1, 2.5)))
         signal = signal + tissues.necrosis * necrosis + tissues.enhancing * enhancing + tissues.oedema * oedema
         signal = signal + tissues.lesion * lesion + mass * noise(rng, rng.uniform(1.2, 4)) * rng.uniform(0, 0.14)
-        scans[sequence] = _taken(signal + _bright_border(sequence, tissues.depth_mm, rng), brain, rng)
+        scans[sequence] = _taken(signal + _bright_border(tissues.depth_mm, rng), brain, rng)
     if rng.random() < 0.1:  # a scan that does not reach over all of the brain
         lost = SEQUENCES[rng.integers(1, len(SEQUENCES))]
         axis, margin = rng.integers(3), int(rng.integers(8, 26))
@@ -224,12 +218,9 @@ def _regional(rng: Generator) -> Field:
     return 0.65 * (uneven + uneven[::-1]) + 0.15 * uneven
 
 
-def _bright_border(sequence: str, depth_mm: Field, rng: Generator) -> Field:
+def _bright_border(depth_mm: Field, rng: Generator) -> Field:
     """What lies at the brain's border and is no tumour: vessels that take up contrast, remains of what was stripped."""
     shell = (depth_mm < rng.uniform(2.5, 6)) & (depth_mm > 0)
-    if sequence == "t1ce":
-        vessels = soft(4 * (noise(rng, 1.0) - rng.uniform(2.2, 3))) * (depth_mm > 0)
-        return vessels * rng.uniform(0.2, 0.9) + shell * soft(3 * (noise(rng, 2.5) - rng.uniform(0.5, 2))) * rng.uniform(0.2, 0.8)
     if rng.random() < 0.5:
         return np.zeros(BOX, np.float32)
     return shell * soft(3 * (noise(rng, 3) - rng.uniform(0.3, 2))) * rng.uniform(-0.3, 0.7)

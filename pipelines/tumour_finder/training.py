@@ -20,9 +20,10 @@ from mri_vit.prepare.finder import SEQUENCES, FinderNetwork, inputs
 from tumour_finder.random_heads import Drawn, draw
 
 BATCH = 2
-HEADS = 800  # kept to draw from, 6 GB: a head is seen some four times, each time with other sequences, scales and sides
+HEADS = 800  # kept to draw from, 6 GB: a head is seen some four times, each time with other scales and sides
 AHEAD = 8  # heads drawn before they are needed
 HEADS_FIRST, STEPS_PER_HEAD = 24, 2
+WITH_T2 = 0.6  # of the times that a head is seen
 TRAINING, TEST = 0, 1  # first number of a head's seed
 PEAK_RATE, WEIGHT_DECAY, WARMUP = 2.5e-3, 1e-2, 100
 EMA = 0.998  # decay of the weights' moving average, which is what is stored
@@ -83,10 +84,7 @@ def _train(heads: Iterator[Drawn], steps: int, out: Path) -> None:
 
 def augmented(head: Drawn, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and tumour of a head as it is or mirrored, with all sequences or some, each on a scale that is off a little."""
-    chance = rng.random()
-    names = [name for name in SEQUENCES if name == "flair" or chance < 0.55 or rng.random() < 0.5]
-    if chance > 0.9:
-        names = ["flair", "t1"]
+    names = SEQUENCES if rng.random() < WITH_T2 else ("flair",)
     scans = {name: head.scans[name] for name in names}
     if rng.random() < 0.5:
         scans = {name: (scan * rng.uniform(0.9, 1.1) + rng.normal(0, 0.08)) * head.brain for name, scan in scans.items()}

@@ -45,7 +45,7 @@ def test_a_reader_gets_two_aligned_columns_within_80():
 def test_a_program_gets_a_line_a_key():
     rows = [line.split("\t") for line in file_verbs.key_lines(file_verbs.find_keys())]
     assert [row[0] for row in rows] == [key.name for key in file_verbs.find_keys()]
-    assert ["train.epochs", "integer ≥ 1", "default 100", "Passes over a training fold."] in rows
+    assert ["train.epochs", "integer ≥ 1", "default 160", "Passes over a training fold."] in rows
     assert {len(row) for row in rows} == {4}
 
 

@@ -10,6 +10,7 @@ import pytest
 from mri_vit.errors import UsageError
 from mri_vit.settings import file as study_file
 from mri_vit.settings.file import RENAMED
+from mri_vit.settings.recipe import Model, Train
 from mri_vit.settings.schema import Study
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +23,9 @@ def study(folder: Path, more: str = "") -> Path:
     return folder / "study.toml"
 
 
-def test_paths_are_relative_to_the_study_file_and_defaults_are_the_designs(tmp_path):
+def test_paths_are_relative_to_the_study_file_and_endpoints_are_the_designs(tmp_path):
     loaded = study_file.load(study(tmp_path))
     assert loaded.cohort == tmp_path / "in" / "cohort.csv"
-    assert (loaded.grid.edge, loaded.grid.patch, loaded.grid.positions) == (224, 16, 2744)
-    assert loaded.model.shape == (768, 12, 12, 3072)
-    assert loaded.model.tokens == "all"
     assert [e.name for e in loaded.endpoints] == ["mgmt", "pten", "tertp", "os"]
 
 
@@ -46,8 +44,8 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ('[[endpoints]]\nname = "a"\nkid = "binary"\n', "unknown key.*'kind'"),
         ('seed = "many"\n', r"line 5: seed: .* \(found 'many'\)"),
         ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 grid positions; at most 32768"),
-        ("[grid]\nedge = 225\n", "edge 225 is not a multiple of patch 16"),
-        ("[model]\nheads = 7\n", "dim 768 is not a multiple of heads 7"),
+        ("[grid]\nedge = 225\n", "edge 225 is not a multiple of patch 8"),
+        ("[model]\nheads = 7\n", "dim 64 is not a multiple of heads 7"),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\nevent = "dead"\n', '"time" and "event" name the columns'),
         ('[[endpoints]]\nname = "a"\nkind = "binary"\ntime = "os_days"\n', '"time" and "event" name the columns'),
@@ -73,7 +71,7 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet9"}\n',
             r"comparators\.a\.model\.architecture: .*'resnet10'",
         ),
-        ('[[comparators]]\nname = "a"\nmodel = {heads = 7}\n', r"comparators\.a\.model: dim 768 is not a multiple of heads 7$"),
+        ('[[comparators]]\nname = "a"\nmodel = {heads = 7}\n', r"comparators\.a\.model: dim 64 is not a multiple of heads 7$"),
         (
             '[[comparators]]\nname = "a"\nmodel = {architecture = "resnet10"}\ntrain = {mixup = 0.2}\n',
             r"comparators\.a: train\.mixup is about tokens or blocks, which resnet10 does not have; leave it out$",
@@ -107,7 +105,7 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             r"explain\.comparators names 'a': maps need a block to attend, and model\.depth 0 has none; leave it out$",
         ),
         ("[model]\nstem = 8\nconv_stem = 8\n", "two ways to embed a patch"),
-        ("[model]\ntexture = 8\n", "model: texture 8 joins a convolutional stem; give conv_stem too"),
+        ("[model]\nconv_stem = 0\ntexture = 8\n", "model: texture 8 joins a convolutional stem; give conv_stem too"),
         (
             "[train]\ntranslation_mm = 9\n",
             "translation_mm must be at most half a patch, 8 mm here, or a grid position shows nothing of what it held; found 9",
@@ -117,7 +115,7 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             r"train\.laterality_endpoints names 'handed', which is no endpoint of the study \(mgmt, ",
         ),
         (
-            '[train]\nmixup = 0.2\nlaterality_endpoints = ["mgmt"]\n',
+            'recipe = "no-masks"\n[train]\nmixup = 0.2\nlaterality_endpoints = ["mgmt"]\n',
             r"train\.laterality_endpoints needs patients who are flipped whole, and train\.mixup mixes them: leave one out",
         ),
         (
@@ -190,6 +188,7 @@ def test_every_shipped_study_loads_and_survives_being_written(tmp_path, file: Pa
 
 
 COMPARATORS = """
+recipe = "vit-b16"
 [explain]
 patients = 0
 scored = 0
@@ -268,30 +267,74 @@ def test_comparators_survive_being_written_and_their_weights_lie_beside_the_stud
     assert loaded.comparators[0].model["weights"] == str(tmp_path / "other.npz")
 
 
-def test_the_recommended_network_is_the_one_of_the_learning_curves_and_of_table_4():
-    gbm = study_file.load(CONFIGS / "gbm.toml")
+def test_the_network_without_masks_is_the_one_of_the_learning_curves_and_of_table_4(tmp_path):
+    ours = study_file.load(study(tmp_path, 'recipe = "no-masks"\n'))
     names = ("learning_curve/learning_curve", "ablation/ablation", "saeed2023_table4/table4_brats2021")
     names += ("features/features", "features/features_hard", "ablation/variants_gbm")
     others = [study_file.load(REPRODUCTIONS / f"{name}.toml") for name in names]
-    assert all(other.model == gbm.model for other in others)
+    assert all(other.model == ours.model for other in others)
     keys = {"learning_rate", "weight_decay", "token_budget", "batch_size", "val_fraction"}
     for other in others[:2]:
-        assert other.train.model_dump(include=keys) == gbm.train.model_dump(include=keys)
+        assert other.train.model_dump(include=keys) == ours.train.model_dump(include=keys)
 
 
-def test_the_recommended_network_with_masks_is_the_benchmarks():
-    masks = study_file.load(CONFIGS / "gbm_masks.toml")
+def test_the_recommended_network_is_that_of_the_simulated_effects():
+    ours = study_file.load(CONFIGS / "gbm.toml")
     benchmark = study_file.load(REPRODUCTIONS / "simulated_effects" / "benchmark.toml")
-    assert masks.model.pool == "cls"  # the heads read CLS alone
-    assert (masks.grid, masks.model, masks.prepare) == (benchmark.grid, benchmark.model, benchmark.prepare)
-    apart = {
-        "folds",
-        "token_budget",
-        "laterality_endpoints",
-        "threads",
-        "workers",
-    }  # real tumours are larger; the sides are of synthetic causes
-    assert masks.train.model_dump(exclude=apart) == benchmark.train.model_dump(exclude=apart)
+    assert ours.model.pool == "cls"  # the heads read CLS alone
+    assert (ours.grid, ours.model) == (benchmark.grid, benchmark.model)
+    apart = {"folds", "token_budget", "laterality_endpoints", "threads", "workers"}  # real tumours are larger; sides are made up
+    apart |= {"mask_supervision_fraction"}  # not shown to help
+    assert ours.train.model_dump(exclude=apart) == benchmark.train.model_dump(exclude=apart)
+
+
+def test_a_study_file_of_names_alone_is_the_recommended_study(tmp_path):
+    ours, bare = study_file.load(CONFIGS / "gbm.toml"), study_file.load(study(tmp_path, ""))
+    sections = ("grid", "prepare", "model", "train", "explain", "controls")
+    assert all(getattr(ours, name) == getattr(bare, name) for name in sections)
+
+
+def test_the_published_model_is_the_schemas_own(tmp_path):
+    card = study_file.load(study(tmp_path, 'recipe = "vit-b16"\n'))
+    assert (card.grid.edge, card.grid.patch, card.grid.positions) == (224, 16, 2744)
+    assert card.model == Model()
+    assert (card.model.shape, card.model.pool, card.model.tokens) == ((768, 12, 12, 3072), "cls", "all")
+    assert card.train == Train()
+
+
+@pytest.mark.parametrize("name", ["mask-supervision", "no-masks", "vit-b16"])
+def test_a_recipe_fills_in_what_a_file_leaves_out_and_is_written_out_in_full(tmp_path, name: str):
+    loaded = study_file.load(study(tmp_path, f'recipe = "{name}"\n[train]\nepochs = 7\nema = 0.0\n'))
+    assert (loaded.train.epochs, loaded.train.ema) == (7, 0.0)
+    (tmp_path / "again.toml").write_text(study_file.dumps(loaded))
+    assert study_file.load(tmp_path / "again.toml") == loaded
+
+
+@pytest.mark.parametrize("name", ['"large"', '["no-masks"]', "3"])
+def test_an_unknown_recipe_is_refused_on_its_line(tmp_path, name: str):
+    with pytest.raises(UsageError, match=r"line 5: recipe: .*"):
+        study_file.load(study(tmp_path, f"recipe = {name}\n"))
+
+
+@pytest.mark.parametrize(
+    ("more", "section", "expected"),
+    [
+        ('[model]\nsize = "S"\n', "model", {"dim": None, "depth": None, "conv_stem": 16}),
+        ("[model]\nstem = 128\n", "model", {"conv_stem": None, "texture": 0, "dim": 64}),
+        ("[model]\nconv_stem = 0\n", "model", {"texture": 0}),
+        ('[model]\narchitecture = "resnet10"\n[explain]\npatients = 0\nscored = 0\n', "train", {"token_budget": None}),
+        ('[model]\ndepth = 0\npool = "max"\n[explain]\npatients = 0\nscored = 0\n', "train", {"mask_supervision_attention": 0}),
+        ("[grid]\nedge = 56\nspacing_mm = 4.0\npatch = 2\n", "train", {"translation_mm": 4.0}),
+    ],
+)  # fmt: skip
+def test_what_a_key_of_the_file_rules_out_is_not_filled_in(tmp_path, more: str, section: str, expected: dict[str, object]):
+    found = dict(getattr(study_file.load(study(tmp_path, more)), section))
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_a_comparator_of_a_published_size_has_its_width_and_not_the_studys(tmp_path):
+    loaded = study_file.load(study(tmp_path, '[[comparators]]\nname = "small"\nmodel = { size = "S", depth = 3 }\n'))
+    assert loaded.of(loaded.comparators[0]).model.shape == (384, 3, 6, 1536)
 
 
 def test_odd_text_survives_being_written(tmp_path):

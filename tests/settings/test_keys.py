@@ -19,7 +19,7 @@ def test_every_key_is_described_in_one_line(section):
 
 def test_keys_have_their_type_bounds_and_default_in_words():
     known = {key.name: key for key in keys()}
-    assert known["train.epochs"] == Key("train.epochs", "integer ≥ 1", "100", "Passes over a training fold.")
+    assert known["train.epochs"] == Key("train.epochs", "integer ≥ 1", "160", "Passes over a training fold.")
     assert known["train.seeds"].kind == "integer ≥ 1"
     assert (known["train.epochs"].section, known["seed"].section) == ("train", "")
     assert (known["pretrain.method"].kind, known["pretrain.method"].default) == ("none | mae | dino", '"none"')

@@ -12,9 +12,11 @@ from matplotlib.figure import Figure
 from sklearn.metrics import roc_curve
 
 from mri_vit.metrics import survival
+from mri_vit.prepare.tumour import SURE
 from mri_vit.report.figures import endpoint_curves, map_figures, panels
 from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.figures.panels import ForestRow
+from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import (
@@ -45,6 +47,8 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
     lines = [(title(name), _models(models)) for name, models in shown.items() if models]
     if lines:
         yield "forest", panels.forest(lines, "AUC or concordance, 95 % interval (dashed: chance)")
+    if any(one.tumour_ml is not None for one in metrics.tumours.values()):
+        yield "tumours", where_tumours_lie(list(metrics.tumours.values()), SURE)
     for endpoint in run.study.endpoints:
         if not shown[endpoint.name]:
             continue

@@ -27,7 +27,7 @@ from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN, Environment, Nothing
 from mri_vit.report.schema.patients import GroupMaps, Patient, PatientMaps, ShownMap
-from mri_vit.report.words import map_sentences
+from mri_vit.report.words import map_sentences, protocol
 from mri_vit.report.words.notation import MAP_KINDS, capitalize_first
 from mri_vit.settings.file import all_from_demo
 
@@ -72,6 +72,7 @@ def front_page(
         ),
         m=metrics,
         pictures=drawn,
+        tumour_masks=protocol.tumour_masks(run.study.prepare, run.study.channels, list(metrics.tumours.values())),
         links=links,
         thumbnails=_thumbnails(run, metrics),
         excluded=run.excluded.to_dict("records"),

@@ -116,7 +116,7 @@ def write_report(run: Run, home: Path, most_pages: int | None = MAX_PATIENT_PAGE
         write_bytes(content, home / name)
     lists = (checklists.tripod_ai(metrics), checklists.claim(metrics), checklists.stard_ai(metrics))
     written = (
-        methods_section.methods_and_results(metrics, Facts(brains=run.brains, tumours=tuple(run.located.values()))),
+        methods_section.methods_and_results(metrics, Facts(brains=run.brains)),
         *lists,
     )
     for name, text in zip(TEXTS, written, strict=True):

@@ -22,6 +22,7 @@ from mri_vit.report.schema.parts import (
     Part,
     SiteFigure,
     Step,
+    Tumour,
 )
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
@@ -203,6 +204,7 @@ class Metrics(Part):
     )
     settings: Nothing | Settings = Field(description="empty for a table from elsewhere")
     environment: Nothing | Environment = Field(description="empty for a table from elsewhere")
+    tumours: dict[str, Tumour] = Field(default={}, description="of each prepared visit; empty for a table from elsewhere")
     notes: dict[str, str] = Field(description="what was not done, and why; and columns of the controls")
     preparation: tuple[Step, ...]
     files: tuple[str, ...] = Field(description="figures, tables and pages beside this file, to be deleted with it")

@@ -36,7 +36,7 @@ def preparation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         *_alignment(chosen.prepare, chosen.channels, facts),
         *(_inhomogeneity(chosen.channels) if chosen.prepare.bias else []),
         *_tokens(chosen.grid, template_sequence(chosen.channels, chosen.prepare.reference)),
-        *_tumours(chosen.prepare, chosen.channels, facts),
+        *_tumours(chosen.prepare, chosen.channels, tuple(metrics.tumours.values())),
     ]
 
 
@@ -47,8 +47,8 @@ TUMOUR_MASKS = {  # by the source of a patient's mask
 }
 
 
-def _tumours(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[str]:
-    sentences = [_tumour_masks(prepare, channels, facts.tumours)] if any(one.source != "none" for one in facts.tumours) else []
+def _tumours(prepare: Prepare, channels: tuple[str, ...], tumours: Sequence[Tumour]) -> list[str]:
+    sentences = [tumour_masks(prepare, channels, tumours)] if any(one.source != "none" for one in tumours) else []
     if prepare.tumour_crop_margin_mm is not None:
         sentences.append(
             f"Voxels further than {prepare.tumour_crop_margin_mm:g} mm from the tumour mask were set to 0 after intensities were "
@@ -57,7 +57,7 @@ def _tumours(prepare: Prepare, channels: tuple[str, ...], facts: Facts) -> list[
     return sentences
 
 
-def _tumour_masks(prepare: Prepare, channels: tuple[str, ...], tumours: Sequence[Tumour]) -> str:
+def tumour_masks(prepare: Prepare, channels: tuple[str, ...], tumours: Sequence[Tumour]) -> str:
     """Where masks came from, with how many patients each way, and how many of those that were found are in doubt."""
     program = escape(Path(prepare.tumour_command[0]).name) if prepare.tumour_command else ""
     masked = [one for one in tumours if one.tumour_ml is not None]

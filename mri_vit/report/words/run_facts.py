@@ -10,7 +10,7 @@ from mri_vit.crossval import folds
 from mri_vit.report.schema.endpoints import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
-from mri_vit.report.schema.parts import OWN, Design, Kind, Tumour
+from mri_vit.report.schema.parts import OWN, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
@@ -36,12 +36,11 @@ BY_CHANCE = "There is no evidence that the model beats chance, so the worst case
 class Facts:
     """What `metrics.json` does not hold, all of it optional.
 
-    `brains` are the patients by the way their brain was found (mask, none or deepbet), `tumours` those prepared with what is
-    known of each one's tumour; `own_words` the author's own by the name of a gap (ethics, scanners, …).
+    `brains` are the patients by the way their brain was found (mask, none or deepbet); `own_words` the author's own by the name
+    of a gap (ethics, scanners, …).
     """
 
     brains: Mapping[str, int] = field(default_factory=dict)
-    tumours: Sequence[Tumour] = ()
     own_words: Mapping[str, str] = field(default_factory=dict)
 
     def gap(self, name: str, wanted: str) -> str:

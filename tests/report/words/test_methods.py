@@ -537,15 +537,15 @@ def test_the_ways_of_finding_the_brain_are_counted_and_only_those_used_are_told(
 def test_a_program_that_segments_tumours_is_told_by_its_name_alone(text):
     assert "Tumour masks were" not in text
     made = Tumour(source="command", tumour_ml=20.0)
-    command = made_up(settings=settings(prepare=Prepare(tumour_command=("/opt/seg", "{input}", "{output}"))))
-    told = written(command, Facts(tumours=(made, made)))
+    program = Prepare(tumour_command=("/opt/seg", "{input}", "{output}"))
+    told = written(made_up(settings=settings(prepare=program), tumours={"a": made, "b": made}))
     assert "Tumour masks were made from the scans by seg (2 patients). No label was used to find them." in told
 
 
 def test_masks_are_told_by_their_source_and_how_many_are_in_doubt():
     tumours = [Tumour(source="given", tumour_ml=30.0), Tumour(source="found"), Tumour(source="none")]
     tumours += [Tumour(source="found", tumour_ml=20.0, confidence=sure) for sure in (0.9, 0.8, 0.3)]
-    told = written(made_up(settings=settings()), Facts(tumours=tuple(tumours)))
+    told = written(made_up(settings=settings(), tumours={f"p{n}": one for n, one in enumerate(tumours)}))
     assert (
         "Tumour masks were supplied with the scans (1 patient); found automatically in FLAIR and T2 by a 3D U-Net that had"
         " learned from synthetic heads alone (3 patients); of those found 1 had a confidence below 0.7; 2 patients had none. No"
