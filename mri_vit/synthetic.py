@@ -70,7 +70,8 @@ network makes almost no mistake there, the report warns that this is too good to
 Oedema reaches 1.3 or 1.9 tumour radii; this, site and sex are unrelated to the labels.
 {missing:.0%} of each label are missing at random{unlabelled}. T2 was "taken" after a small movement of the head that is not in
 its header. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1 core, 2 enhancing, 3 oedema) in the T1ce
-scan's space. No network sees it: the control `volume` reads its volume, and maps are judged by it.
+scan's space. The demo's study does not learn from it: masks are found in the scans (`prepare.tumour = "found"`), for the network
+and for the controls; the true ones judge maps.
 """
 
 

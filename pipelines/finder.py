@@ -1,6 +1,6 @@
 """Train the tumour finder, or evaluate it on patients with drawn masks.
 
-.venv/bin/python pipelines/finder.py train     # on random heads alone, no real scan; 40 minutes on two cores
+.venv/bin/python pipelines/finder.py train     # on random heads alone, no real scan; 25 to 45 minutes on two cores
 .venv/bin/python pipelines/finder.py evaluate ../shared/data/tumours/* ../shared/data/tumours_two/*
 """
 
@@ -15,7 +15,7 @@ app = cyclopts.App(help=__doc__)
 
 
 @app.command
-def train(steps: int = 2_400, out: Path = Path("mri_vit/prepare/finder.safetensors")) -> None:
+def train(steps: int = 2_000, out: Path = Path("mri_vit/prepare/finder.safetensors")) -> None:
     """Train for some STEPS of two heads each, and write the weights."""
     train_finder(steps, out)
 

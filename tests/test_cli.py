@@ -84,7 +84,7 @@ def test_help_lists_every_key_within_80_columns(verb: str, capsys, monkeypatch):
     for key in keys():
         assert f"--{key.name} " in shown or f"--{key.name}, " in shown
         assert key.description in words
-    assert "--train.epochs integer ≥ 1 (default 100)\n" in shown
+    assert "--train.epochs integer ≥ 1 (default 160)\n" in shown
     assert max(len(line) for line in shown.splitlines()) <= 80
     assert "--no-" not in shown
     assert "--empty-" not in shown

@@ -133,7 +133,7 @@ def tumour(scans: Annotated[Path, Parameter(alias="--cohort")], *, output: Annot
 
 
 def settings(key: str = "", /) -> None:
-    """List the keys of the study file with type, default and meaning, or what a study file comes to.
+    """List the keys of the study file, or what a study file comes to.
 
     A terminal shows keys by section; otherwise one key per line, tab-separated.
 

@@ -2,7 +2,7 @@
 
 A small 3D U-Net (Ronneberger et al. 2015, arXiv:1505.04597; Çiçek et al. 2016, arXiv:1606.06650) that has seen synthetic heads
 alone, each with contrasts, movements and tumours of its own (as SynthSeg: Billot et al. 2023, arXiv:2107.09559); its training is
-`pipelines/tumour_finder.py`. It sees every sequence, FLAIR and T2 of the mirror image, and the template's grey and white matter.
+`pipelines/finder.py train`. It sees FLAIR, T2 where there is one, their mirror images, and the template's grey and white matter.
 
 Letters: n input channels; x y z voxels of `BOX`, i j k those of a patient's scans.
 """

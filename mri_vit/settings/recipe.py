@@ -87,7 +87,7 @@ CONTROLS: tuple[Control, ...] = get_args(Control)  # what the others are held ag
 SHUFFLED: Control = "shuffled"  # the model whose labels were permuted: its truth, time_days and event are the permuted ones
 RESHUFFLED = "shuffled again"  # the same on a fresh permutation, made where the first looks as if it had learned something
 PERMUTED = (SHUFFLED, RESHUFFLED)
-RADIOMICS = "radiomics"  # regression on features of the true tumour mask: an upper reference, which no model has to beat
+RADIOMICS = "radiomics"  # regression on features of the tumour mask: an upper reference, which no model has to beat
 NOT_COMPARED = (*CONTROLS, RESHUFFLED, RADIOMICS)  # every other model is a compared model
 
 

@@ -117,7 +117,7 @@ class Controls(Section):
     )
     slices: Path | None = Field(default=None, description="File of a 2D ViT whose frozen features the control slices reads.")
     slices_licence: str | None = Field(default=None, description="Licence of that file, as its publisher states it.")
-    radiomics: bool = Field(default=False, description="Whether radiomics of the true tumour is shown as an upper reference.")
+    radiomics: bool = Field(default=False, description="Whether radiomics of the tumour mask is shown as an upper reference.")
 
     @model_validator(mode="after")
     def _slices_are_a_control(self) -> Controls:

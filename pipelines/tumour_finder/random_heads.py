@@ -3,7 +3,7 @@
 The finder learns from these alone. Every head is the MNI152 brain behind an affine and a smooth deformation, with a tumour that
 pushes the brain aside, or without; every contrast is drawn around what the tissues have in patients, and sometimes far from it
 (domain randomisation, as SynthSeg: Billot et al. 2023, arXiv:2107.09559). What a tumour is mistaken for is drawn as well and is
-no tumour: lesions of the white matter, bright borders, vessels, a cortex that is brighter here than there. No real scan is
+no tumour: lesions of the white matter, bright borders, a cortex that is brighter here than there. No real scan is
 learned from, but the ranges were widened by eye where earlier finders failed in the ten real patients on whom this one is
 evaluated. Letters: x y z voxels of the finder's box, 2 mm apart.
 """
@@ -219,7 +219,7 @@ def _regional(rng: Generator) -> Field:
 
 
 def _bright_border(depth_mm: Field, rng: Generator) -> Field:
-    """What lies at the brain's border and is no tumour: vessels that take up contrast, remains of what was stripped."""
+    """What lies at the brain's border and is no tumour, such as remains of what was stripped."""
     shell = (depth_mm < rng.uniform(2.5, 6)) & (depth_mm > 0)
     if rng.random() < 0.5:
         return np.zeros(BOX, np.float32)

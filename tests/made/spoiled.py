@@ -535,7 +535,7 @@ def resumed_with_others(desk: Desk) -> list[object]:
 
 
 def devices(count: int) -> Make:
-    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch_size", count]
+    return lambda desk: ["run", desk.study, "--train.devices", count, "--train.batch_size", count, "--recipe", "no-masks"]
 
 
 def settings(old: str, new: str) -> Make:

@@ -30,7 +30,7 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
     SITE: "the site only",
     SHUFFLED: "the study on permuted labels",
     RESHUFFLED: "the study on a fresh permutation",
-    RADIOMICS: "given the true tumour mask, an upper reference",
+    RADIOMICS: "given the tumour mask, an upper reference",
 }
 SYMBOLS = {"auc": "AUC", "harrell_c": "C"}  # of the measures that a result is judged by
 CHANCE_TESTS: Mapping[str, str] = {
