@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from mri_vit.cli.arguments import Output, Overrides, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
 from mri_vit.run import files
+from mri_vit.settings.defaults import CARD
 from mri_vit.settings.recipe import VIT
 
 
@@ -124,7 +125,7 @@ def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrid
 
     from mri_vit.finished.evaluate import evaluate as evaluate_run
 
-    other = loaded(study, overrides)
+    other = loaded(study, {"recipe": CARD} | overrides)  # which fills nothing in: what the file leaves out is the run's
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console(), allow_synthetic) else 0
 
 
