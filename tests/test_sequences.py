@@ -95,7 +95,7 @@ def test_a_study_of_t1_and_flair_goes_through_every_verb(road: Path):
     assert stored.patches.shape[1] == 2 * 8**3
     for weights in (road / "run").glob("fold-*/best.safetensors"):
         net = network.load(weights)
-        assert (net.channels, net.model.channels, net.encoder.embed.in_features) == (TWO, TWO, 2 * 8**3)
+        assert (net.channels, net.model.channels, net.encoder.embed.channels) == (TWO, TWO, 2)
 
 
 def test_the_intensity_control_has_columns_of_the_two_sequences(road: Path):

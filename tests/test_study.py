@@ -334,7 +334,7 @@ def test_a_run_is_judged_on_another_cohort_without_refitting(road: Path, tmp_pat
     settings = (run / "study.toml").read_bytes()
     assert metrics["settings"]["model"]["dim"] == 16  # the run's, which the other cohort's study file does not name
     assert mri_vit("report", road / "elsewhere" / "study.toml") == 2
-    assert "model.dim: 16 then, None now" in capsys.readouterr().err
+    assert "model.dim: 16 then, 64 now" in capsys.readouterr().err
     assert (run / "study.toml").read_bytes() == settings
     for verb in ("explain", "inspect"):
         assert mri_vit(verb, run) == 2
