@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import re
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from mri_vit.cli import file_verbs
 from mri_vit.errors import UsageError
+from mri_vit.settings import file as study_file
 from mri_vit.settings.file import keys
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint, Study
@@ -81,3 +83,13 @@ def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
 def test_an_unknown_name_is_answered_with_what_was_meant(name: str, message: str):
     with pytest.raises(UsageError, match=message):
         file_verbs.find_keys(name)
+
+
+def test_of_a_study_file_every_setting_is_shown_as_it_is_resolved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    file = tmp_path / "study.toml"
+    file.write_text('name = "s"\ncohort = "c.csv"\nprepared = "p"\noutput = "o"\n[train]\nepochs = 7\n')
+    file_verbs.settings(str(file))
+    (tmp_path / "shown.toml").write_text(capsys.readouterr().out)
+    assert study_file.load(tmp_path / "shown.toml") == study_file.load(file)
+    assert "epochs = 7\n" in (tmp_path / "shown.toml").read_text()
+    assert "mask_supervision_attention = 1.0\n" in (tmp_path / "shown.toml").read_text()

@@ -14,7 +14,7 @@ from mri_vit.prepare.register import mni152
 from mri_vit.report.figures.panels import BLUE, GREY, ORANGE, RC, WIDTH
 from mri_vit.report.schema.parts import Tumour
 
-PLANES = {"from above": (0, 1), "from the right": (1, 2), "from the front": (0, 2)}  # the axes of the MNI152 frame that are seen
+PLANES = {"from above": (0, 1), "from the right": (1, 2), "from behind": (0, 2)}  # axes of the MNI152 frame; left is left
 AXES = ("left to right", "back to front", "bottom to top")
 LARGEST_POINTS = 260.0  # area of the largest tumour's mark
 
