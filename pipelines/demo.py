@@ -1,6 +1,6 @@
 """The story of the project on the built-in cohort: 96 synthetic patients, from NIfTI files to a report and attention maps.
 
-Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 5 minutes on two idle cores)
+Run from the checkout: .venv/bin/python pipelines/demo.py     (as `make demo` does; about 4 minutes on two idle cores)
 """
 
 import sys

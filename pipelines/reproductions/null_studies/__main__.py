@@ -3,12 +3,14 @@
     .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 82 --studies 1000
     .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 300 --studies 1000 --auc 0.7
     .venv/bin/python pipelines/reproduce.py null_studies logistic --patients 82 --studies 1000 --planted 3
+    .venv/bin/python pipelines/reproduce.py null_studies found_masks --patients 82 --studies 200      (after make demo)
     .venv/bin/python pipelines/reproduce.py null_studies              (what the table holds so far)
 
 A study has four endpoints, cross-validated in the package's folds and refitted in each, and a control on permuted labels. Rows of
 ten studies are added to null_studies.csv, so that the command goes on where it stopped and the table grows. Learners:
 logistic (20 features, scikit-learn's penalty), forest (30 trees), vit (a Vision Transformer of one block on 27 tokens, four heads
-on one trunk). With --auc the first endpoint has a cause, of that expected AUC, and the others have none. With --planted 3 three
+on one trunk), found_masks (the recommended recipe made small, on scans and found masks of the demo's patients, whose labels are
+drawn anew). With --auc the first endpoint has a cause, of that expected AUC, and the others have none. With --planted 3 three
 have causes that no learner misses, and the fourth is a coin beside them, as PTEN is in the demo: what it has in common with the
 others by chance is no finding.
 """
@@ -18,7 +20,10 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
@@ -32,6 +37,7 @@ from torch.nn import functional as F
 
 from mri_vit.cli.arguments import Count
 from mri_vit.crossval import folds
+from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics.comparison import holm
@@ -41,7 +47,9 @@ from mri_vit.model.encoder import Encoder
 from mri_vit.report.numbers import chance, comparisons
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.schema.measured import ALPHA
-from mri_vit.settings.schema import Endpoint, Train
+from mri_vit.settings import file as study_file
+from mri_vit.settings.schema import Endpoint, Study, Train
+from mri_vit.train import supervised
 
 TABLE = Path(__file__).with_name("null_studies.csv")
 KEYS = ["learner", "patients", "folds", "auc", "planted"]
@@ -93,7 +101,33 @@ def vit(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> n
         return torch.sigmoid(head(net(inputs[1], position.expand(len(test), -1)))).double().numpy()
 
 
-LEARNERS: dict[str, Fit] = {"logistic": logistic, "forest": forest, "vit": vit}
+def found_masks(train: np.ndarray, labels: np.ndarray, test: np.ndarray, seed: int) -> np.ndarray:
+    """The demo's recipe with one narrow block and few steps; a patient's only feature is the number of its row."""
+    study, everyone = demo_made_small()
+    learning = [replace(everyone[int(row)], labels=named(own)) for (row,), own in zip(train, labels, strict=True)]
+    tuning = len(learning) // 7  # as train.val_fraction
+    with TemporaryDirectory() as folder:
+        net = supervised.fit(learning[tuning:], learning[:tuning], study, Path(folder), seed)
+    asked = [everyone[int(row)] for (row,) in test]
+    outs = supervised.outputs(net, asked, study, torch.device("cpu"))
+    return torch.cat([outs[endpoint.name] for endpoint in FOUR], dim=1).double().numpy()
+
+
+@cache
+def demo_made_small() -> tuple[Study, list[Patient]]:
+    """The study of `found_masks`, and the demo's patients with the masks that were found in them."""
+    demo = study_file.load(Path(__file__).parents[3] / "configs" / "demo.toml")
+    model = demo.model.model_copy(update={"dim": 16, "depth": 1, "heads": 2, "mlp": 32, "texture": 4, "conv_stem": 4})
+    train = demo.train.model_copy(update={"epochs": 25, "token_budget": 24, "laterality_endpoints": ()})
+    patients = run_cohort.segmented(cohort.of_study(demo), demo)
+    return demo.model_copy(update={"endpoints": FOUR, "model": model, "train": train}), patients
+
+
+def named(own: np.ndarray) -> dict[str, float]:
+    return {endpoint.name: float(value) for endpoint, value in zip(FOUR, own, strict=True)}
+
+
+LEARNERS: dict[str, Fit] = {"logistic": logistic, "forest": forest, "vit": vit, "found_masks": found_masks}
 
 
 def one_study(learner: str, n: int, shifts: np.ndarray, seed: int) -> dict[str, int]:
@@ -137,6 +171,8 @@ def features(learner: str, labels: np.ndarray, shifts: np.ndarray, random: np.ra
     `shifts` [endpoints, 5] are those of the five, the strong ones, between an endpoint's classes.
     """
     n = len(labels)
+    if learner == "found_masks":
+        return np.arange(n)[:, None]
     own = random.normal(size=(n, STRONG)) + (labels - 0.5) @ shifts
     if learner != "vit":
         return np.concatenate([2 * own, 0.5 * random.normal(size=(n, FEATURES - STRONG))], axis=1)
@@ -250,7 +286,7 @@ FOUR = tuple(Endpoint(name=f"e{i}", kind="binary") for i in range(ENDPOINTS))
 
 
 def main(
-    learner: Literal["logistic", "forest", "vit"] | None = None,
+    learner: Literal["logistic", "forest", "vit", "found_masks"] | None = None,
     *,
     patients: Literal[82, 300] = 82,
     auc: Literal["0.5", "0.7"] = "0.5",
