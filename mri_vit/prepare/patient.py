@@ -31,7 +31,7 @@ from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, drawn_
 from mri_vit.run import atomic, executors, files, integrity
 from mri_vit.run.atomic import complete, refuse_link, write_bytes
 from mri_vit.run.jobs import Workplace, close_ledger
-from mri_vit.run.screen import WARNING, printable, progress, say
+from mri_vit.run.screen import WARNING, counted, printable, progress, say
 from mri_vit.settings import source
 from mri_vit.settings.recipe import named, template_sequence
 from mri_vit.settings.schema import Study
@@ -136,9 +136,9 @@ def _build(
     }
     figures = quality.of_patient(copies, mask, pose, reference, wholes, of_scans)
     on_picture = None if drawn is None else drawn_on_grid(read_mask(drawn), from_grid[reference], grid)
-    caption = f"brain {brain_ml:.0f} ml ({found.source}), outlined in amber   {len(log.warnings)} warnings"
-    below = (tumour.described(tumour.of_record({"steps": log.steps})), bias.contrast_caption(log))
-    picture = quality.draw_picture(volume, inside, patient.id, caption, below, channels, on_picture)
+    of_brain = f"brain {brain_ml:.0f} ml ({found.source}), outlined in amber; {counted(len(log.warnings), 'warning')}"
+    below = (of_brain, tumour.described(tumour.of_record({"steps": log.steps})), bias.contrast_caption(log))
+    picture = quality.draw_picture(volume, inside, patient.id, below, channels, on_picture)
     write_bytes(picture, folder / files.QC)
     packages = (*VERSIONS, "deepbet", "torch") if found.source == "deepbet" else VERSIONS
     record = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -44,7 +45,7 @@ MIN_TAIL_VOXELS = 20  # of an end: fewer say nothing
 MIN_T1_SD = -0.5  # from the brain's mean: grey matter in T1. How dark fluid and oedema are differs from one kind of T1 to another
 MAX_T2_SD = 1.5  # from the brain's mean: fluid is brighter in T2. How bright oedema is beyond that differs between T2 and FLAIR
 PANEL_PX = 224  # pixels per plane: one per millimetre of the default grid
-TITLE_PX, LINE_PX = 28, 20  # pixels for the title, and for each line below it
+TITLE_PX, LINE_PX, MARGIN_PX = 28, 20, 8  # pixels for the title, for each line below it, and beside them
 WINDOW_SD = (-2.5, 4.0)  # standard deviations shown from black to white
 BACKGROUND = (16, 16, 20)
 OUTLINE = (255, 176, 0)  # amber: distinguished from grey by everyone, colour-blind or not
@@ -257,12 +258,11 @@ def draw_picture(
     volume: Float[np.ndarray, "c e e e"],
     brain: Bool[np.ndarray, "e e e"],
     patient: str,
-    caption: str,
-    below: Sequence[str] = (),
+    below: Sequence[str],
     channels: Sequence[str] = CHANNELS,
     tumour: Bool[np.ndarray, "e e e"] | None = None,
 ) -> bytes:
-    """The picture as PNG, with the lines `below` under the title.
+    """The picture as PNG, with the lines `below` under the title, broken where the picture ends.
 
     Its planes pass through the middle of the brain; of a `tumour` there is one more, the axial plane that holds most of it.
     """
@@ -271,14 +271,15 @@ def draw_picture(
     if tumour is not None and tumour.any():
         rows.append(("tumour, axial", *PLANES["axial"], int(tumour.sum(axis=(0, 1)).argmax())))
     there = [bool(scan.any()) for scan in volume]
-    header = TITLE_PX + LINE_PX * len(below)
+    small, large = ImageFont.load_default(13), ImageFont.load_default(16)
+    letters_per_line = int((PANEL_PX * len(channels) - 2 * MARGIN_PX) / small.getlength("n"))
+    lines = [part for line in below for part in textwrap.wrap(line, letters_per_line)]
+    header = TITLE_PX + LINE_PX * len(lines)
     picture = Image.new("RGB", (PANEL_PX * len(channels), header + PANEL_PX * len(rows)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
-    small, large = ImageFont.load_default(13), ImageFont.load_default(16)
-    pen.text((8, 6), patient, TEXT, large)
-    pen.text((picture.width - 8, 8), caption, TEXT, small, anchor="ra")
-    for number, line in enumerate(below):
-        pen.text((8, TITLE_PX + number * LINE_PX), line, TEXT, small)
+    pen.text((MARGIN_PX, 6), patient, TEXT, large)
+    for number, line in enumerate(lines):
+        pen.text((MARGIN_PX, TITLE_PX + number * LINE_PX), line, TEXT, small)
     for row, (plane, axis, left, right, at) in enumerate(rows):
         drawn = [(brain, OUTLINE)] if tumour is None else [(brain, OUTLINE), (tumour, TUMOUR_OUTLINE)]
         outlines = [(_outline(_slice(mask, axis, at)), colour) for mask, colour in drawn]

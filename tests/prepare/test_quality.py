@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import numpy as np
 import pytest
 from made.quality import copies_of_rims
+from PIL import Image
 from reproductions.null_studies import quality_faults
 from scipy.ndimage import gaussian_filter
 
@@ -212,3 +214,14 @@ def test_the_record_has_every_figure_and_no_number_that_json_lacks(as_it_is):
         "turned_degrees", "middle_degrees", "middle_mm", "squeezed", "fluid_contrast", "enhancement", "coverage", "scans",
     }  # fmt: skip
     json.dumps(as_it_is[0]["quality"], allow_nan=False)
+
+
+def test_a_pictures_lines_are_broken_before_its_edge():
+    scans, brain = np.zeros((1, 16, 16, 16), np.float32), np.ones((16, 16, 16), bool)
+    line = "tumour of 19 ml, left, parietal lobe, 13 mm from the ventricles; mask found automatically, confidence low (0.60)"
+    picture = np.asarray(Image.open(io.BytesIO(quality.draw_picture(scans, brain, "p1", (line, line), ("flair",)))))
+    header = picture[: picture.shape[0] - 3 * quality.PANEL_PX]
+    written = (header != quality.BACKGROUND).any(axis=(0, 2))
+    assert written[: picture.shape[1] // 2].any()
+    assert not written[-quality.MARGIN_PX // 2 :].any()
+    assert header.shape[0] >= quality.TITLE_PX + 4 * quality.LINE_PX  # each line in two parts or more
