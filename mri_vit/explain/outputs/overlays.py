@@ -122,7 +122,7 @@ def draw(
     rows = [Row(caption, bare), Row(over, planes(heat, peak), colour_bar(), even)]
     if outline is not None:
         through = planes(heat, _largest(outline))
-        rows.append(Row("the map over the scan, where each plane cuts most of the tumour", through, notice=even))
+        rows.append(Row("the map where planes cut most of the tumour", through, notice=even))  # short: the notice is beside it
     write_bytes(sheet(title, rows, shown, note), path)
 
 
