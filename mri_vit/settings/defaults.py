@@ -51,8 +51,8 @@ RECIPES: dict[str, dict[str, dict[str, Any]]] = {
     "vit-b16": {},
 }
 MASK_SUPERVISION = (  # weights of losses from tumour masks
-    *("mask_supervision_fraction", "mask_supervision_attention"),
-    *("mask_supervision_patch_labels", "mask_supervision_token_labels"),
+    *("mask_supervision_attention", "mask_supervision_patch_labels"),
+    "mask_supervision_token_labels",
 )
 
 

@@ -219,6 +219,7 @@ def _section(location: list[str]) -> type[BaseModel]:
 
 TYPE_WORDS = {bool: "true or false", int: "integer", float: "number", str: "text", Path: "path", dict: "table"}
 BOUND_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}  # as pydantic keeps them
+REMOVED = {"mask_supervision_fraction", "guide_share"}  # of [train]: a loss of earlier trainings, which no prediction needs
 RENAMED = {  # keys of versions before 0.5, and what they are called now
     "prepare": {"around_tumour_mm": "tumour_crop_margin_mm"},
     "pretrain": {"batch": "batch_size", "rate": "learning_rate"},
@@ -230,7 +231,6 @@ RENAMED = {  # keys of versions before 0.5, and what they are called now
         "guide_attention": "mask_supervision_attention",
         "guide_encoded": "mask_supervision_token_labels",
         "guide_labels": "mask_supervision_patch_labels",
-        "guide_share": "mask_supervision_fraction",
         "guide_tokens": "tumour_tokens_first",
         "intensity": "intensity_jitter",
         "mirror": "flip_lr",
@@ -283,9 +283,9 @@ def present_name(name: str) -> str:
 
 
 def under_present_names(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as a version before 0.5 wrote them, under the present names of their keys; those of comparators too."""
+    """Settings as an earlier version wrote them, under the present names of their keys; those of comparators too."""
     present = {
-        RENAMED_LISTS.get(name, name): {RENAMED[name].get(key, key): value for key, value in table.items()}
+        RENAMED_LISTS.get(name, name): {RENAMED[name].get(key, key): table[key] for key in table if key not in REMOVED}
         if name in RENAMED and isinstance(table, Mapping)
         else table
         for name, table in settings.items()

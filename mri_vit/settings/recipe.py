@@ -299,12 +299,6 @@ class Train(Section):
     modality_dropout: float = Field(
         default=0.0, ge=0, lt=1, description="Chance to empty a sequence, never all (Neverova et al. 2016)."
     )
-    mask_supervision_fraction: float = Field(
-        default=0.0,
-        ge=0,
-        exclude_if=lambda weight: not weight,
-        description="Weight of a loss: each patch predicts its tumour fraction; 0 is off.",
-    )
     mask_supervision_attention: float = Field(
         default=0.0,
         ge=0,
@@ -346,14 +340,8 @@ class Train(Section):
     @property
     def mask_supervised(self) -> bool:
         """Whether an auxiliary loss is computed from tumour masks."""
-        return any(
-            (
-                self.mask_supervision_fraction,
-                self.mask_supervision_attention,
-                self.mask_supervision_patch_labels,
-                self.mask_supervision_token_labels,
-            )
-        )
+        weights = (self.mask_supervision_attention, self.mask_supervision_patch_labels, self.mask_supervision_token_labels)
+        return any(weights)
 
 
 class Comparator(Section):

@@ -1,8 +1,8 @@
 """Mask supervision: auxiliary losses from the training patients' tumour masks, beside labels. Prediction needs none of it.
 
-A hundred labels do not show where among hundreds of grid positions a marker is visible; masks do. Four targets, each with its own
-weight: tokens predict their patch's tumour fraction, CLS attends to tumour, and the tumour's tokens predict the patient's labels,
-both as they are embedded and as CLS reads them in the last block, where they have attended to each other.
+A hundred labels do not show where among hundreds of grid positions a marker is visible; masks do. Three targets, each with a
+weight: CLS attends to tumour, and the tumour's tokens predict the patient's labels, both as they are embedded and as CLS reads
+them in the last block, where they have attended to each other.
 
 Letters: b patients, f stored positions of one, v voxels of a patch, p positions that are given, r regions, h heads, d width of a
 region.
@@ -32,8 +32,6 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import mask_on_grid
 from mri_vit.settings.recipe import FLAIR, Train
 from mri_vit.settings.schema import Study
-
-TUMOUR_LOGIT_INIT = -4.0  # log odds of tumour at the start: 2 % of a brain, as of a tumour of 25 ml in 1,300 ml
 
 
 def refuse_without_masks(network: Network, patients: Sequence[Patient], study: Study) -> None:
@@ -120,15 +118,13 @@ class MaskSupervised(nn.Module):
         self.network, self.settings = network, train
         width = int(network.encoder.dim)  # of a token, or features of a convolutional network's last map
         self.norm, self.norm_encoded = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.share = nn.Linear(width, 1)
         # by patch; an unfinished training's state file has this name
         self.told = nn.ModuleDict({head.endpoint.name: nn.Linear(width, head.width) for head in network.heads})
         encoded = train.mask_supervision_token_labels and isinstance(network.encoder, Encoder)
         self.encoded = nn.ModuleDict({h.endpoint.name: nn.Linear(width, h.width) for h in network.heads} if encoded else {})
-        for linear in (self.share, *self.told.values(), *self.encoded.values()):
+        for linear in (*self.told.values(), *self.encoded.values()):
             nn.init.zeros_(linear.weight)  # type: ignore[arg-type]
             nn.init.zeros_(linear.bias)  # type: ignore[arg-type]
-        nn.init.constant_(self.share.bias, TUMOUR_LOGIT_INIT)
 
     def forward(self, *batch: Tensor | None) -> dict[str, Tensor]:
         return self.network(*batch)
@@ -143,9 +139,9 @@ class MaskSupervised(nn.Module):
         """The heads' raw numbers, and the weighted sum of the auxiliary losses."""
         outputs, settings = network_pass(self.network, patches, position, share), self.settings
         outs = {name: linear(outputs.readout) for name, linear in self.network.head.items()}
-        regions = self.norm(outputs.regions)
-        loss = settings.mask_supervision_fraction * share_loss(self.share(regions)[..., 0], outputs.share)
+        loss = outputs.readout.new_zeros(())
         if settings.mask_supervision_patch_labels:
+            regions = self.norm(outputs.regions)
             loss = loss + settings.mask_supervision_patch_labels * self._of_labels(self.told, regions, outputs.share, labels)
         if settings.mask_supervision_token_labels and outputs.encoded is not None:
             loss = loss + settings.mask_supervision_token_labels * self._of_labels(
@@ -164,13 +160,6 @@ class MaskSupervised(nn.Module):
         mean = within(regions, share)
         named = ((head, head.endpoint.name) for head in self.network.heads)
         return torch.stack([heads.loss(head, linears[name](mean), of_tumour[name]) for head, name in named]).sum()
-
-
-def share_loss(logits: Float[Tensor, "b r"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:
-    """Cross-entropy of each region's share of tumour, the mean over the regions of patients with a mask; 0 of none."""
-    known = ~share.isnan()
-    each = F.binary_cross_entropy_with_logits(logits.float(), share.nan_to_num(), reduction="none")
-    return (each * known).sum() / known.sum().clamp_min(1)
 
 
 def attention_loss(logits: Float[Tensor, "b h n"], share: Float[Tensor, "b r"]) -> Float[Tensor, ""]:

@@ -74,7 +74,7 @@ def test_a_section_a_key_or_its_last_part_is_found(name: str, found: list[str]):
         ("slrum", r"unknown key slrum; did you mean slurm\?"),
         ("train.epoch", r"unknown key train\.epoch; did you mean train\.epochs\?"),
         ("train.rate", r"unknown key train\.rate: it is now train\.learning_rate"),
-        ("guide_share", r"unknown key guide_share: it is now train\.mask_supervision_fraction"),
+        ("guide_tokens", r"unknown key guide_tokens: it is now train\.tumour_tokens_first"),
         ("rate", r"unknown key rate; did you mean train\.learning_rate or pretrain\.learning_rate\?"),
         (".", r"unknown key \.; `mri-vit settings` lists all"),
         ("zzz", "unknown key zzz; `mri-vit settings` lists all"),

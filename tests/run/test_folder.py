@@ -89,8 +89,9 @@ def test_prepared_patients_do_not_go_where_the_cohort_lies(tmp_path: Path, prepa
 
 @pytest.mark.parametrize("listed", ["comparators", "rivals"])
 def test_the_settings_of_an_older_versions_run_are_read_under_present_names_and_an_old_option_is_not(tmp_path: Path, listed: str):
-    comparator = f'[[{listed}]]\nname = "a"\ntrain = {{rate = 0.2, tune_every = 3}}\n'
-    old = f'name = "x"\ncohort = "in.csv"\nprepared = "p"\noutput = "."\n[train]\nmirror = false\nrate = 0.1\n{comparator}'
+    comparator = f'[[{listed}]]\nname = "a"\ntrain = {{rate = 0.2, tune_every = 3, guide_share = 0.0}}\n'
+    old = 'name = "x"\ncohort = "in.csv"\nprepared = "p"\noutput = "."\n[train]\nmirror = false\nrate = 0.1\n'
+    old += f"mask_supervision_fraction = 1.0\n{comparator}"  # a loss that has left, of which no prediction knows
     (tmp_path / "study.toml").write_text(old)
     study = run_folder.run_settings(tmp_path)
     assert (study.train.flip_lr, study.train.learning_rate) == (False, 0.1)

@@ -119,11 +119,11 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
             r"train\.laterality_endpoints needs patients who are flipped whole, and train\.mixup mixes them: leave one out",
         ),
         (
-            "[train]\nmixup = 0.2\nmask_supervision_fraction = 1\n",
+            "[train]\nmixup = 0.2\nmask_supervision_attention = 1\n",
             r"masks in training need whole patients on one device: leave train\.mixup out",
         ),
         (
-            "[train]\ndevices = 2\nmask_supervision_fraction = 1\n",
+            "[train]\ndevices = 2\nmask_supervision_attention = 1\n",
             r"masks in training need whole patients on one device: leave train\.devices out",
         ),
         (
@@ -284,7 +284,6 @@ def test_the_recommended_network_is_that_of_the_simulated_effects():
     assert ours.model.pool == "cls"  # the heads read CLS alone
     assert (ours.grid, ours.model) == (benchmark.grid, benchmark.model)
     apart = {"folds", "token_budget", "laterality_endpoints", "threads", "workers"}  # real tumours are larger; sides are made up
-    apart |= {"mask_supervision_fraction"}  # not shown to help
     assert ours.train.model_dump(exclude=apart) == benchmark.train.model_dump(exclude=apart)
 
 

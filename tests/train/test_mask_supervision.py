@@ -27,12 +27,11 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.train import checkpoint, mask_supervision
 from mri_vit.train.loop import Turn
-from mri_vit.train.mask_supervision import Masks, MaskSupervised, attention_loss, network_pass, share_loss, within
+from mri_vit.train.mask_supervision import Masks, MaskSupervised, attention_loss, network_pass, within
 from mri_vit.train.supervised import Feed, fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 ALL: dict[str, Any] = {
-    "mask_supervision_fraction": 1.0,
     "mask_supervision_attention": 1.0,
     "mask_supervision_patch_labels": 1.0,
     "mask_supervision_token_labels": 1.0,
@@ -87,7 +86,7 @@ def test_a_moved_and_mirrored_tokens_share_is_that_of_the_moved_and_mirrored_mas
 
 def test_without_a_single_mask_there_is_nothing_to_learn_from(tiny):
     patients = cohort.read(tiny.cohort, tiny.endpoints)
-    supervised = changed(tiny, mask_supervision_fraction=1.0)
+    supervised = changed(tiny, mask_supervision_attention=1.0)
     check(supervised, patients)  # they are found when patients are prepared
     with pytest.raises(UsageError, match="none of 24 patients has one, and with"):
         check(supervised.model_copy(update={"prepare": Prepare(tumour="given")}), patients)
@@ -108,14 +107,6 @@ def test_attention_is_best_where_it_is_shared_out_as_the_tumour_is():
     by_hand = -(weight * logits[0].log_softmax(-1)[:, 1:]).sum(-1).mean()  # of the only patient with tumour
     torch.testing.assert_close(attention_loss(logits, share), by_hand)
     assert attention_loss(logits[1:], share[1:]) == 0
-
-
-def test_the_shares_loss_is_the_cross_entropy_of_patients_with_a_mask():
-    share = torch.tensor([[0.25, 1.0, 0.0], [torch.nan] * 3])
-    logits = torch.tensor([[0.3, 2.0, -1.0], [9.0, 9.0, 9.0]])
-    expected = F.binary_cross_entropy_with_logits(logits[0], share[0])
-    torch.testing.assert_close(share_loss(logits, share), expected)
-    assert share_loss(logits[1:], share[1:]) == 0
 
 
 def test_regions_count_by_the_square_of_their_share_of_tumour():
@@ -140,7 +131,6 @@ def test_a_guided_network_puts_out_what_the_network_does(masked, model: dict[str
         torch.testing.assert_close(guided(patches, position)[name], expected)
     loss.backward()
     assert loss > 0
-    assert guided.share.weight.grad is not None
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in guided.told.parameters())
     assert all(weight.grad is not None and weight.grad.abs().max() > 0 for weight in guided.encoded.parameters())
     assert len(guided.encoded) == (0 if "architecture" in model else 2)  # a map's voxels are encoded, and told already
@@ -258,7 +248,7 @@ def test_a_token_budget_keeps_the_tokens_that_hold_tumour(masked):
 @pytest.mark.parametrize("architecture", ["monai_vit", "swin_vit", "hybrid_resnet10"])
 def test_a_network_without_tokens_or_a_map_cannot_be_guided(masked, architecture: str):
     study, patients = masked
-    study = changed(study, {"architecture": architecture}, mask_supervision_fraction=1.0, token_budget=None)
+    study = changed(study, {"architecture": architecture}, mask_supervision_attention=1.0, token_budget=None)
     study = study.model_copy(update={"grid": Grid(edge=64, spacing_mm=4.0, patch=8)})
     with pytest.raises(UsageError, match=f"{architecture} has neither"):
         check(study, patients)

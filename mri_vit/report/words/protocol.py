@@ -211,7 +211,6 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
 def mask_supervision(train: Train) -> list[str]:
     """The auxiliary losses that the tumour masks of training patients supervised."""
     targets = {
-        "each patch predicted its tumour fraction": train.mask_supervision_fraction,
         "CLS attention in the last block was supervised with the tumour's patches [@qiao]": train.mask_supervision_attention,
         "a linear head on the mean of the tumour's embedded patches predicted the labels": train.mask_supervision_patch_labels,
         "a linear head on the mean of the tumour's tokens before the last block predicted the labels": (

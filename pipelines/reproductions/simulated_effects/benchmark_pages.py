@@ -89,6 +89,7 @@ def document(
     lines, of, seeds = over_cohorts(rows), studies[0], rows.groupby("seed").patients.first()
     comparators = [one for some in studies for one in some.comparators]
     own = {VIT: "**Vision Transformer**"} | {one.name: one.name for one in comparators}
+    own |= {name: name for name in rows.model if name not in own | CONTROLS}  # of an earlier version's study file
     names = {name: title + where_run(rows, name) for name, title in (own | CONTROLS).items()}
     held = "patients, refitting and cohorts" if len(seeds) > 1 else "patients alone"
     head = (

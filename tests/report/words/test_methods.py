@@ -194,7 +194,6 @@ def test_every_figure_of_the_metrics_is_told(text):
         ({"mixup": 0.31}, "from Beta(0.31, 0.31)"),
         ({"modality_dropout": 0.12}, "with a probability of 0.12, but never all"),
         ({"translation_mm": 7.5}, "by whole voxels and at most 7.5 mm"),
-        ({"mask_supervision_fraction": 0.4}, "each patch predicted its tumour fraction (weight 0.4); att"),
         ({"mask_supervision_attention": 0.7}, "supervised with the tumour's patches"),
         ({"mask_supervision_patch_labels": 5.0}, "predicted the labels (weight 5)"),
         (
