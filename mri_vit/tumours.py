@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -17,11 +18,12 @@ from mri_vit.prepare import tumour
 from mri_vit.prepare.agreement import GRID
 from mri_vit.prepare.patient import prepare_patient
 from mri_vit.prepare.prepared import load_record
+from mri_vit.qc.check import findings_of
 from mri_vit.run import atomic, files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, printable, progress, say
 from mri_vit.settings.recipe import CHANNELS, FLAIR, T1_LIKE
-from mri_vit.settings.sections import Prepare
+from mri_vit.settings.sections import Prepare, Quality
 
 TABLE = "tumours.csv"
 MASK, PICTURE = "_tumour.nii.gz", "_tumour.png"
@@ -32,15 +34,17 @@ def find_tumours(source: Path, output: Path, console: Console) -> int:
     """Write `<patient>_tumour.nii.gz`, a picture of it and `tumours.csv`; returns how many patients could not be read.
 
     `source` is a table with the columns patient and flair (better with t2), or a folder with one patient's scans.
-    A mask lies on the voxels of the T1ce scan, or where there is none of T1, or FLAIR, as the column space_of says. A mask that
-    the table gives is not looked at. Raises UsageError where `output` holds something else, and as `read_new_patients` does.
+    A mask lies on the voxels of the T1ce file, or where there is none of T1's, or FLAIR's, as the column space_of says. A mask
+    that the table gives is not looked at. Rows of patients who were looked at before stay.
+
+    Raises UsageError where `output` holds something else or its table cannot be read, and as `read_new_patients` does.
     """
     foreign = [name for name in atomic.entries(output) if name not in (TABLE, CONVERTED) and not name.endswith((MASK, PICTURE))]
     if foreign:
         raise UsageError(f"{output} holds {foreign[0]}, which is no mask of a tumour; it is left alone: choose another folder")
     new = read_new_patients(source, CHANNELS, (FLAIR,), output, lambda line: say(console, line, WARNING))
     output.mkdir(parents=True, exist_ok=True)  # not before: what is refused leaves no folder behind
-    rows, failed = [], 0
+    rows, failed = _rows_before(output, {patient.id for patient in new.patients}), 0
     with progress(console) as bar, TemporaryDirectory(prefix="mri-vit-") as scratch:
         task = bar.add_task("find", total=len(new.patients), note="")
         for patient in new.patients:
@@ -50,11 +54,19 @@ def find_tumours(source: Path, output: Path, console: Console) -> int:
                 failed += 1
                 row = {"remark": printable(str(fault))}
                 say(bar.console, f"no mask of {patient.id}: {printable(str(fault))}", WARNING)
-            rows.append([patient.id, *(row.get(column, "") for column in COLUMNS[1:])])
+            rows.append([patient.id, *(str(row.get(column, "")) for column in COLUMNS[1:])])
+            write_bytes(sheet.to_csv(COLUMNS, rows), output / TABLE)  # after each, so that what is stopped has its rows
             bar.update(task, advance=1)
-    write_bytes(sheet.to_csv(COLUMNS, rows), output / TABLE)
     say(console, f"tumours: {output / TABLE}, and a mask and a picture per patient beside it")
     return failed
+
+
+def _rows_before(output: Path, again: Collection[str]) -> list[list[str]]:
+    """The table's rows of patients who were looked at earlier, and are not looked at again."""
+    if not (output / TABLE).exists():
+        return []
+    _, rows = sheet.read(output / TABLE)
+    return [[row.get(column, "") for column in COLUMNS] for _, row in rows if row.get("patient") not in again]
 
 
 def _of_patient(patient: Patient, output: Path, scratch: Path) -> dict[str, Any]:
@@ -62,14 +74,16 @@ def _of_patient(patient: Patient, output: Path, scratch: Path) -> dict[str, Any]
     channels = tuple(channel for channel in CHANNELS if patient.scans.get(channel))
     reference = next((channel for channel in T1_LIKE if channel in channels), FLAIR)
     settings = Prepare(reference=reference, needs=tuple(dict.fromkeys((reference, FLAIR))), tumour="found")
+    kept = {files.TUMOUR: output / f"{patient.id}{MASK}", files.QC: output / f"{patient.id}{PICTURE}"}
+    for file in kept.values():  # of an earlier look, which may have seen other scans
+        file.unlink(missing_ok=True)
     folder = prepare_patient(patient, scratch, channels, GRID, settings)
-    for name, ending in ((files.TUMOUR, MASK), (files.QC, PICTURE)):
-        kept = output / f"{patient.id}{ending}"
-        kept.unlink(missing_ok=True)
+    for name, file in kept.items():
         if (folder / name).exists():
-            shutil.copyfile(folder / name, kept)
+            shutil.copyfile(folder / name, file)
     record = load_record(folder)
     shutil.rmtree(folder)
     found = tumour.of_record(record)
     lobes = "; ".join(f"{name} {share:.2f}" for name, share in found.get("lobes", {}).items())
-    return found | {"space_of": reference, "lobes": lobes, "remark": "; ".join(record["warnings"])}
+    doubts = [finding.words for finding in findings_of(patient.id, record, Quality()) if finding.reason != "tumour in doubt"]
+    return found | {"space_of": reference, "lobes": lobes, "remark": "; ".join([*record["warnings"], *doubts])}

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from mri_vit.data import sheet
 from mri_vit.data.cohort import read
-from mri_vit.data.volume import canonical
 from mri_vit.data.volume import read as read_scan
 from mri_vit.errors import UsageError
 from mri_vit.tumours import MASK, PICTURE, TABLE, find_tumours
@@ -29,14 +28,19 @@ def test_each_patient_gets_a_mask_in_the_reference_s_space_or_a_reason(scans: Pa
     assert found.space_of["A"] == "t1"
     assert "spoiled.nii.gz" in found.remark["B"]
     assert (out / f"A{PICTURE}").is_file()
-    if found.tumour_ml["A"]:
-        mask, scan = read_scan(out / f"A{MASK}"), canonical(read_scan(patient.scans["t1"] or tmp_path))
-        assert mask.shape == scan.shape
-        np.testing.assert_allclose(mask.affine, scan.affine, atol=1e-4)
-        assert float(found.tumour_ml["A"]) == pytest.approx(mask.array.sum() * np.prod(mask.spacing_mm) / 1000, rel=0.01)
+    mask, scan = read_scan(out / f"A{MASK}"), read_scan(patient.scans["t1"] or tmp_path)
+    assert mask.shape == scan.shape
+    np.testing.assert_allclose(mask.affine, scan.affine, atol=1e-4)
+    assert float(found.tumour_ml["A"]) == pytest.approx(mask.array.sum() * np.prod(mask.spacing_mm) / 1000, rel=0.01)
     before = (out / TABLE).read_bytes()
     assert find_tumours(table, out, Console(quiet=True)) == 1  # again, into the same folder
     assert (out / TABLE).read_bytes() == before
+    table.write_bytes(sheet.to_csv(["patient", "flair"], [["C", spoiled]]))
+    assert find_tumours(table, out, Console(quiet=True)) == 1
+    assert (out / TABLE).read_bytes().startswith(before)  # who was looked at before stays
+    table.write_bytes(sheet.to_csv(["patient", "flair"], [["A", spoiled]]))
+    assert find_tumours(table, out, Console(quiet=True)) == 1
+    assert not (out / f"A{MASK}").exists()  # it was another scan's
 
 
 def test_a_folder_with_something_else_is_left_alone(scans: Path, tmp_path: Path):

@@ -99,6 +99,12 @@ def canonical(volume: Volume) -> Volume:
     return Volume(np.ascontiguousarray(array), affine, volume.notes)
 
 
+def laid_as(volume: Volume, affine: Float[np.ndarray, "4 4"]) -> Volume:
+    """A volume of RAS+ axes with its axes as those of `affine`, which `canonical` permuted and flipped; no voxel is resampled."""
+    back = nib.orientations.ornt_transform(nib.orientations.axcodes2ornt("RAS"), nib.io_orientation(affine))
+    return Volume(np.ascontiguousarray(nib.apply_orientation(volume.array, back)), affine, volume.notes)
+
+
 def to_itk(volume: Volume) -> Image:
     """As a SimpleITK image (LPS+ mm), whose first axis is the volume's last: so its voxels are ITK's as they lie in memory."""
     import SimpleITK as sitk

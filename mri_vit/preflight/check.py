@@ -30,7 +30,7 @@ from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fo
 from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
-from mri_vit.settings.recipe import CLINICAL
+from mri_vit.settings.recipe import CLINICAL, FLAIR
 from mri_vit.settings.schema import Endpoint, Study, Train
 from mri_vit.settings.sections import Prepare
 from mri_vit.settings.source import ABSENT, shown
@@ -71,8 +71,6 @@ def check(study: Study) -> Check:
         needs, faults = _networks(study, table.patients, kept, splits, scans.usual_voxels(info))
         findings += faults
     if not any(finding.severity == "refused" for finding in findings):
-        pass  # REMOVED  # here, because SciPy's statistics take a second to load
-
         findings += [_finding("noticed", "labels", words) for words in folds.power_cautions(kept, study.endpoints, splits)]
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
@@ -157,7 +155,8 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
             needed = any(name in study.prepare.needs for name in empty)
             then = "the patient will be excluded" if needed else "it is left empty"
             patients["excluded" if needed else "noticed", f"no scan: {', '.join(empty)}; {then}"].append(p.id)
-        if study.prepare.tumour_crop_margin_mm is not None and not study.prepare.finds_tumours and "tumour_mask" not in own:
+        finds = study.prepare.finds_tumours and (FLAIR in own or study.prepare.tumour_command)
+        if study.prepare.tumour_crop_margin_mm is not None and not finds and "tumour_mask" not in own:
             words = "no tumour mask, which prepare.tumour_crop_margin_mm needs; the patient will be excluded"
             patients["excluded", words].append(p.id)
         faults = {name: info[file].fault for name, file in own.items() if info[file].fault}

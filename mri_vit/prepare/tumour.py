@@ -21,7 +21,7 @@ from scipy.spatial import KDTree
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, read_mask, resample, write
+from mri_vit.data.volume import Volume, laid_as, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
 from mri_vit.prepare import location
 from mri_vit.prepare.agreement import Copies
@@ -53,7 +53,8 @@ def mask_of(
     folder: Path,
     log: Log,
 ) -> Path | None:
-    """The file of the patient's tumour mask in the reference's space, as `settings.tumour` says; None where there is none.
+    """The file of the patient's tumour mask on the voxels of the reference's file, as `settings.tumour` says; None
+    where there is none.
 
     `scans`: by sequence, whole and as they were acquired; the reference among them.
     `brain`: its mask (1), on the reference's grid.
@@ -91,7 +92,8 @@ def mask_of(
     if mask is None:
         return None
     if source != "given":
-        write(Volume((mask.array != 0).astype(np.uint8), mask.affine), file)
+        drawn = Volume((mask.array != 0).astype(np.uint8), mask.affine)
+        write(laid_as(drawn, stored_affine(settings.reference, log)), file)
     return file
 
 
@@ -104,6 +106,12 @@ def _found(reference: Volume, brain: Volume, copies: Copies, pose: Pose) -> tupl
     probability = resample(found.probability, reference.shape, reference.affine, back).array
     drawn = (probability > finder.THRESHOLD) & (brain.array > 0.5)
     return Volume(drawn, reference.affine) if drawn.any() else None, round(found.confidence, 3)
+
+
+def stored_affine(scan: str, log: Log) -> Float[np.ndarray, "4 4"]:
+    """The affine of a scan as its file has it, before its axes were laid as RAS+."""
+    read = next(step for step in log.steps if step["step"] == "read")
+    return np.array(read["scans"][scan]["stored"]["affine"], float)
 
 
 def of_record(record: Mapping[str, Any]) -> dict[str, Any]:

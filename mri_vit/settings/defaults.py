@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from mri_vit.errors import UsageError
+
 Recipe = Literal["mask-supervision", "no-masks", "vit-b16"]
 RECOMMENDED: Recipe = "mask-supervision"
 CARD: Recipe = "vit-b16"  # the published model: 224³ voxels, patches of 16³, 2744 tokens, ViT-B, CLS; it fills nothing in
@@ -61,10 +63,15 @@ def filled_in(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     What a key of the file rules out is left to the schema: a published size's own width, convolutions beside another embedding,
     what is about tokens or masks in a network without tokens. So is a name of a recipe that there is none of.
+
+    Raises UsageError where only half of what makes the grid's extent is given, which would cut brains or blur them.
     """
     name = settings.get("recipe", RECOMMENDED)
     if not isinstance(name, str) or name not in RECIPES:
         return dict(settings)
+    grid = settings.get("grid", {})
+    if isinstance(grid, Mapping) and RECIPES[name] and len({"edge", "spacing_mm"} & grid.keys()) == 1:
+        raise UsageError("grid.edge and grid.spacing_mm say together how much is prepared: give both, such as 112 and 2.0")
     filled: dict[str, Any] = dict(settings) | {"recipe": CARD}
     left_out = _ruled_out(settings)
     for section, keys in RECIPES[name].items():

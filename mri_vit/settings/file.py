@@ -83,6 +83,8 @@ def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[s
         _override(settings, key, value)
     try:
         study = Study.model_validate(filled_in(settings))
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     except pydantic.ValidationError as error:
         raise UsageError("\n".join(_explain(path, text, fault) for fault in error.errors())) from None
     beside = path.resolve().parent
@@ -116,6 +118,7 @@ def with_paths(study: Study, change: Callable[[str], str]) -> Study:
 def dumps(study: Study) -> str:
     """The study as TOML, every setting written out; `load` reads it back to the same study."""
     settings = study.model_dump(mode="json", exclude_none=True)
+    settings["prepare"]["tumour"] = study.prepare.tumour  # which hashes leave out where it is the default
     lists = {name: settings.pop(name) for name in ("endpoints", "comparators")}
     return (
         WRITTEN_OUT
@@ -151,6 +154,8 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     where = f"{path}, line {line}" if line else f"{path}"
     name = ".".join(location)
     if fault["type"] == "extra_forbidden":
+        if key in REMOVED:
+            return f"{where}: unknown key {name!r}: it was not shown to help and has been removed; leave it out"
         if new := present_name(".".join(location[-2:])):
             return f"{where}: unknown key {name!r}: {'.'.join(location[-2:])} is now {new}"
         elsewhere = [one.name for one in keys() if one.name.rpartition(".")[2] == key]

@@ -18,7 +18,7 @@ from nibabel.nifti1 import Nifti1Extension
 from scipy.spatial.transform import Rotation
 
 from mri_vit.data import nifti, volume
-from mri_vit.data.volume import Volume, canonical, read, read_mask, resample, write
+from mri_vit.data.volume import Volume, canonical, laid_as, read, read_mask, resample, write
 from mri_vit.errors import UnusablePatient
 
 AFFINE = np.array([[-0.9, 0.05, 0.3, 80.0], [0.06, 0.88, 0.9, -100.0], [0.05, -0.1, 5.3, -40.0], [0, 0, 0, 1]])
@@ -424,6 +424,7 @@ def test_each_of_the_48_orientations_becomes_the_same_canonical_scan(codes: tupl
     again = canonical(Volume(turned, affine))
     np.testing.assert_array_equal(again.array, straight.array)
     np.testing.assert_allclose(again.affine, straight.affine, atol=1e-9)
+    np.testing.assert_array_equal(laid_as(again, affine).array, turned)  # and back
 
 
 def test_resampling_onto_its_own_grid_changes_nothing_and_a_shift_moves_the_right_way():

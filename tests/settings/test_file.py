@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
 from mri_vit.errors import UsageError
+from mri_vit.prepare.prepared import config_sha256
 from mri_vit.settings import file as study_file
 from mri_vit.settings.file import RENAMED
 from mri_vit.settings.recipe import Model, Train
@@ -43,8 +45,8 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ("[train]\nedge = 3\n", r"line 6: unknown key 'train\.edge'; did you mean grid\.edge\?"),
         ('[[endpoints]]\nname = "a"\nkid = "binary"\n', "unknown key.*'kind'"),
         ('seed = "many"\n', r"line 5: seed: .* \(found 'many'\)"),
-        ("[grid]\nedge = 224\npatch = 4\n", "makes 175616 grid positions; at most 32768"),
-        ("[grid]\nedge = 225\n", "edge 225 is not a multiple of patch 8"),
+        ("[grid]\nedge = 224\nspacing_mm = 1.0\npatch = 4\n", "makes 175616 grid positions; at most 32768"),
+        ("[grid]\nedge = 225\nspacing_mm = 1.0\n", "edge 225 is not a multiple of patch 8"),
         ("[model]\nheads = 7\n", "dim 64 is not a multiple of heads 7"),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\n', '"time" and "event" name the columns'),
         ('[[endpoints]]\nname = "os"\nkind = "survival"\nevent = "dead"\n', '"time" and "event" name the columns'),
@@ -54,6 +56,10 @@ def test_a_reviewers_table_is_relative_to_the_study_file_as_well(tmp_path):
         ('[explain]\nmethods = ["rollout", "rollout"]\n', "methods must be one or more that differ"),
         ("[explain]\nmethods = []\n", "patients = 0 makes no maps"),
         ("seed = \n", "not a TOML file"),
+        (
+            "[train]\nguide_share = 1\n",
+            r"line 6: unknown key 'train\.guide_share': it was not shown to help and has been removed",
+        ),
         ("[explain]\nscord = 1\n", r"unknown key 'explain\.scord'; the nearest known one is 'scored'"),
         (
             '[[comparators]]\nname = "a"\nmodle = {depth = 2}\n',
@@ -293,6 +299,22 @@ def test_a_study_file_of_names_alone_is_the_recommended_study(tmp_path):
     assert all(getattr(ours, name) == getattr(bare, name) for name in sections)
 
 
+@pytest.mark.parametrize("half", ["edge = 64", "spacing_mm = 1.0"])
+def test_a_grid_whose_extent_is_half_given_is_refused(tmp_path, half: str):
+    with pytest.raises(UsageError, match="give both"):  # 112 voxels of 1 mm would cut every brain
+        study_file.load(study(tmp_path, f"[grid]\n{half}\n"))
+
+
+def test_studies_that_share_prepared_patients_prepare_them_alike():
+    by_folder = defaultdict(set)
+    for file in (*CONFIGS.glob("*.toml"), *REPRODUCTIONS.rglob("*.toml")):
+        if file.name != "pyproject.toml":
+            of = study_file.load(file)
+            by_folder[of.prepared].add(config_sha256(of.channels, of.grid, of.prepare))
+    assert max(len(prepared) for prepared in by_folder.values()) == 1, by_folder
+    assert len(by_folder) >= 8
+
+
 def test_the_published_model_is_the_schemas_own(tmp_path):
     card = study_file.load(study(tmp_path, 'recipe = "vit-b16"\n'))
     assert (card.grid.edge, card.grid.patch, card.grid.positions) == (224, 16, 2744)
@@ -389,7 +411,7 @@ def test_the_documented_study_is_the_one_that_we_recommend(tmp_path):
             7,
             "an integer",
         ),
-        ("[grid]\nedge = []\n", 2, "an integer"),
+        ("[grid]\nedge = []\nspacing_mm = 1.0\n", 2, "an integer"),
         ("prepare = 3\n", 1, "a table of keys"),
     ],
 )  # fmt: skip

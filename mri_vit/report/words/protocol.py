@@ -76,7 +76,7 @@ def tumour_masks(prepare: Prepare, channels: tuple[str, ...], tumours: Sequence[
             if any(one.source == "found" for one in masked)
             else "",
             f"; {counted(without, 'patient')} had none" if without else "",
-            ". No label was used to find them.",
+            ". No label was used to find them." if any(one.source != "given" for one in masked) else ".",
         ]
     )
 
