@@ -11,6 +11,7 @@ from reproductions.simulated_effects import masks
 
 from mri_vit.data.volume import Volume
 from mri_vit.settings import file as study_file
+from mri_vit.settings.recipe import VOLUME
 
 FILE = Path(masks.__file__).with_name("masks.toml")
 
@@ -35,6 +36,14 @@ def test_kinds_of_masks_differ_in_masks_alone_and_true_and_found_ones_share_scan
     apart = {"cohort", "prepared", "output", "prepare"}
     assert true.model_dump(exclude=apart) == found.model_dump(exclude=apart) == wrong.model_dump(exclude=apart)
     assert true.model.pool == "cls"
+
+
+def test_the_volume_of_found_masks_does_not_tell_an_effect_that_darkens_the_flair_that_they_are_found_in():
+    rows = pd.read_csv(FILE.with_name("masks.csv"), dtype={"masks": str})
+    seen = rows[(rows.masks == masks.FOUND) & (rows.model == VOLUME) & rows.cause.isin(["mismatch", "interaction"])]
+    for cause, one in seen.groupby("cause"):
+        error = float(np.sqrt((one.error**2).sum())) / len(one)
+        assert abs(one.auc.mean() - 0.5) < 1.96 * error, cause
 
 
 def test_the_page_has_a_row_for_each_kind_of_masks_that_has_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
