@@ -9,7 +9,7 @@
 Each run is the demo without its maps, in a process of its own, in runs/everywhere/ (or --home). A run that was stopped goes on
 where it was, and one that is in the table is not made again; each adds a row with the verdicts, with how many endpoints the
 control on permuted labels found (a null study of the demo's network), and with what other controls reach on the endpoint that
-they should not know. About four minutes a run on two idle cores, more than half of them for the scans of a new
+they should not know. About two minutes a run on two idle cores, more than half of them for the scans of a new
 cohort. --keep keeps cohorts and prepared patients, 1 GB each.
 """
 
