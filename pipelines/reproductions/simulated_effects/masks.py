@@ -110,7 +110,9 @@ def keep(of: Study, seed: int, kind: str) -> None:
         before = pd.read_csv(path, dtype={"masks": str})
         rows = pd.concat([before[(before.seed != seed) | (before.masks != kind)], rows])
     order = {name: number for number, name in enumerate(KINDS)}
-    rows = pd.DataFrame(rows).sort_values(["seed", "masks"], kind="stable", key=lambda column: column.replace(order))
+    rows = pd.DataFrame(rows).sort_values(
+        ["seed", "masks"], kind="stable", key=lambda column: column.map(lambda cell: order.get(cell, cell))
+    )
     write_bytes(rows.to_csv(index=False, float_format="%.6g").encode(), path)
 
 
