@@ -26,7 +26,7 @@ ALONE = "<style>.device, nav, header, section:not(#maps) { display: none } .layo
 FOLDED, OPEN = '<section id="maps">\n<details class="part">', '<section id="maps">\n<details class="part" open>'
 TWO_ROWS = 0.66  # of an overlay's height: the scan, and the map over it
 COLOURS = 256  # of a picture's palette, which keeps a file small and its text sharp
-LARGEST = 200_000  # bytes of a committed picture
+LARGEST = 250_000  # bytes of a committed picture
 
 
 def main() -> None:

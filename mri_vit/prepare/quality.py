@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -272,8 +271,8 @@ def draw_picture(
         rows.append(("tumour, axial", *PLANES["axial"], int(tumour.sum(axis=(0, 1)).argmax())))
     there = [bool(scan.any()) for scan in volume]
     small, large = ImageFont.load_default(13), ImageFont.load_default(16)
-    letters_per_line = int((PANEL_PX * len(channels) - 2 * MARGIN_PX) / small.getlength("n"))
-    lines = [part for line in below for part in textwrap.wrap(line, letters_per_line)]
+    width = PANEL_PX * len(channels) - 2 * MARGIN_PX
+    lines = [part for line in below for part in _broken(line, width, small)]
     header = TITLE_PX + LINE_PX * len(lines)
     picture = Image.new("RGB", (PANEL_PX * len(channels), header + PANEL_PX * len(rows)), BACKGROUND)
     pen = ImageDraw.Draw(picture)
@@ -299,6 +298,18 @@ def draw_picture(
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)
     return file.getvalue()
+
+
+def _broken(line: str, width_px: int, font: Any) -> list[str]:
+    """The words of a line, in as many lines as it takes for none to be wider."""
+    parts: list[str] = []
+    for word in line.split():
+        longer = f"{parts[-1]} {word}" if parts else word
+        if parts and font.getlength(longer) <= width_px:
+            parts[-1] = longer
+        else:
+            parts.append(word)
+    return parts
 
 
 def _outline(mask: Bool[np.ndarray, "h w"]) -> Bool[np.ndarray, "_ _"]:
