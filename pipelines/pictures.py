@@ -25,8 +25,8 @@ MAPS_SCREEN = 860  # pixels from the heading of the maps: how far each method ca
 ALONE = "<style>.device, nav, header, section:not(#maps) { display: none } .layout { display: block }</style></head>"
 FOLDED, OPEN = '<section id="maps">\n<details class="part">', '<section id="maps">\n<details class="part" open>'
 TWO_ROWS = 0.66  # of an overlay's height: the scan, and the map over it
-COLOURS = 256  # of a picture's palette, which keeps a file small and its text sharp
-LARGEST = 250_000  # bytes of a committed picture
+COLOURS = 128  # of a picture's palette, which keeps a file small and its text sharp
+LARGEST = 200_000  # bytes of a committed picture
 
 
 def main() -> None:
