@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -44,7 +43,7 @@ def find_tumours(source: Path, output: Path, console: Console) -> int:
         raise UsageError(f"{output} holds {foreign[0]}, which is no mask of a tumour; it is left alone: choose another folder")
     new = read_new_patients(source, CHANNELS, (FLAIR,), output, lambda line: say(console, line, WARNING))
     output.mkdir(parents=True, exist_ok=True)  # not before: what is refused leaves no folder behind
-    rows, failed = _rows_before(output, {patient.id for patient in new.patients}), 0
+    rows, failed = _rows_before(output), 0
     with progress(console) as bar, TemporaryDirectory(prefix="mri-vit-") as scratch:
         task = bar.add_task("find", total=len(new.patients), note="")
         for patient in new.patients:
@@ -54,19 +53,19 @@ def find_tumours(source: Path, output: Path, console: Console) -> int:
                 failed += 1
                 row = {"remark": printable(str(fault))}
                 say(bar.console, f"no mask of {patient.id}: {printable(str(fault))}", WARNING)
-            rows.append([patient.id, *(str(row.get(column, "")) for column in COLUMNS[1:])])
-            write_bytes(sheet.to_csv(COLUMNS, rows), output / TABLE)  # after each, so that what is stopped has its rows
+            rows[patient.id] = [patient.id, *(str(row.get(column, "")) for column in COLUMNS[1:])]
+            write_bytes(sheet.to_csv(COLUMNS, rows.values()), output / TABLE)  # after each, so that what is stopped has its rows
             bar.update(task, advance=1)
     say(console, f"tumours: {output / TABLE}, and a mask and a picture per patient beside it")
     return failed
 
 
-def _rows_before(output: Path, again: Collection[str]) -> list[list[str]]:
-    """The table's rows of patients who were looked at earlier, and are not looked at again."""
+def _rows_before(output: Path) -> dict[str, list[str]]:
+    """The table's rows of patients who were looked at earlier, by patient."""
     if not (output / TABLE).exists():
-        return []
+        return {}
     _, rows = sheet.read(output / TABLE)
-    return [[row.get(column, "") for column in COLUMNS] for _, row in rows if row.get("patient") not in again]
+    return {row.get("patient", ""): [row.get(column, "") for column in COLUMNS] for _, row in rows}
 
 
 def _of_patient(patient: Patient, output: Path, scratch: Path) -> dict[str, Any]:

@@ -342,4 +342,4 @@ def contrast_caption(log: Log) -> str:
         return "bias field not corrected"
     found = {channel: figures["lesion_like_contrast"] for channel, figures in scans.items()}
     cells = [f"{c} {pair[0]:.2f} to {pair[1]:.2f}" if pair else f"{c} none" for c, pair in found.items()]
-    return f"lesion-like contrast in SD, before to after bias correction:   {'   '.join(cells)}"
+    return f"lesion-like contrast in SD, before to after bias correction: {', '.join(cells)}"
