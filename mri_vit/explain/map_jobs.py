@@ -189,7 +189,8 @@ def _do_job(job: Job, study: Study, run: Path) -> str:
         )  # an evaluation may have fewer
         maps = of_patient(job.patient, net, own)  # once, for pictures and scores
         if job.drawn:
-            map_files.write_maps(maps, own, home / files.MAPS / job.patient.id, NetworkId(job.model, 0, job.fold))
+            named, made_by = home / files.MAPS / job.patient.id, NetworkId(job.model, 0, job.fold)
+            map_files.write_maps(maps, own, named, made_by, maps.score_by_scan)
         if job.scored:
             # Of every fold, and of the fold's control on permuted labels where there is one: no comparator has.
             folders = [files.fold_folder(job.networks, 0, index) for index in range(job.folds)]

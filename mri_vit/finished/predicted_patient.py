@@ -300,7 +300,6 @@ def _write_maps(
         brain=f"{files.MAPS}/{record.brain}" if record.brain else None,
         mask=f"{files.MAPS}/{record.mask}",
         tumour=record.tumour,
-        evidence_by_scan=record.score_by_scan,
         maps=tuple(sorted(maps, key=lambda shown: verdicts.MAP_ORDER.index(shown.kind))),
     )
 

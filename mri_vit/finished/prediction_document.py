@@ -14,7 +14,7 @@ from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step, Tumo
 from mri_vit.report.schema.patients import MapKind, MapVerdict
 from mri_vit.settings.sections import Reason
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 FILE = "prediction.json"
 Placement = Literal["within", "outside", "not known"]  # of a patient, among those of the run
 
@@ -261,16 +261,13 @@ class Maps(Part):
     brain: str | None = Field(description="the reference scan's brain as NIfTI; null where it may show a face")
     mask: str = Field(description="of the brain on the prepared grid, as NIfTI")
     tumour: bool = Field(description="whether there is a tumour mask; the pictures show its outline")
-    evidence_by_scan: dict[str, dict[str, Number]] = Field(
-        description='by endpoint: "evidence" with all scans, "empty" without any, and each sequence\'s Shapley value'
-    )
     maps: tuple[ShownMap, ...] = Field(description="maps with a finding first")
 
 
 class Prediction(Part):
     """One patient's prediction. Undefined is null; folds, repeats and seeds are counted from 0."""
 
-    layout: Literal[1] = Field(alias="schema", description="version of this layout")
+    layout: Literal[2] = Field(alias="schema", description="version of this layout")
     notice: str = Field(description="the statement that this is for research")
     patient: str = Field(description="id of the visit, and name of its folder")
     made: str = Field(description="date and time, ISO 8601")

@@ -25,8 +25,11 @@ ENERGY_EPS = 1e-3  # added to an energy before its logarithm: a response of 3 % 
 POSITION_STD = 0.02  # of CLS's position and of what starts small; Dosovitskiy et al.'s code: nn.initializers.normal(stddev=0.02)
 POSITION_BASE = 100.0  # waves of 6 to some 400 grid positions; with the 10,000 of sentences most never turn within a grid of 14
 Fuse = Callable[..., Tensor]  # what makes one matrix of the heads', such as torch.mean; called with the tensor and `dim`
+Mask = Bool[Tensor, "b 1 1 n"] | None  # the keys that are tokens; what it does not mark fills up a patient who has fewer
 # query rows of attention held at a time: 12 heads × 128 × 2745 numbers are 17 MB, which stays near the cache
 ATTENTION_ROWS = 128
+# numbers of attention held at a time on a GPU, where every block of rows starts some kernels anew: 0.5 GB in single precision
+GPU_ATTENTION = 2**27
 
 
 def embedding(patch_size: int, dim: int, stem: int | None, conv_stem: int | None, channels: int, texture: int = 0) -> nn.Module:
@@ -131,7 +134,7 @@ class Attention(nn.Module):
         q, k, v = rearrange(self.qkv(x), "b n (three h e) -> three b h n e", three=3, h=self.heads)
         return q, k, v
 
-    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "b n d"], mask: Mask = None) -> Float[Tensor, "b n d"]:
         attended = F.scaled_dot_product_attention(*self.project(x), attn_mask=mask)
         return self.out(rearrange(attended, "b h n e -> b n (h e)"))
 
@@ -141,27 +144,34 @@ class Attention(nn.Module):
         return attention_weights(q, k)
 
     def weighted(
-        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean
+        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean, mask: Mask = None
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
         """The output of `forward`, and the attention fused over heads; rows in blocks, so that no [b h n n] is held."""
         q, k, v = self.project(x)
         out, fused = torch.empty_like(q), x.new_empty(x.shape[0], x.shape[1], x.shape[1])  # as precise as x under autocast
-        for start in range(0, x.shape[1], ATTENTION_ROWS):
-            rows = slice(start, start + ATTENTION_ROWS)
-            weights = attention_weights(q[:, :, rows], k)  # [b h r n]
+        for rows in row_blocks(q, k):
+            weights = attention_weights(q[:, :, rows], k, mask)  # [b h r n]
             fused[:, rows] = fuse(weights, dim=1)
             out[:, :, rows] = weights @ v
         return self.out(rearrange(out, "b h n e -> b n (h e)")), fused
 
-    def cls_weights(self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean) -> Float[Tensor, "b n"]:
+    def cls_weights(self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean, mask: Mask = None) -> Float[Tensor, "b n"]:
         """The CLS token's attention fused over heads: one row, at the price of one row."""
         q, k, _ = self.project(x)
-        return fuse(attention_weights(q[:, :, :1], k), dim=1)[:, 0].to(x.dtype)
+        return fuse(attention_weights(q[:, :, :1], k, mask), dim=1)[:, 0].to(x.dtype)
 
 
-def attention_weights(q: Float[Tensor, "b h r e"], k: Float[Tensor, "b h n e"]) -> Float[Tensor, "b h r n"]:
+def attention_weights(q: Float[Tensor, "b h r e"], k: Float[Tensor, "b h n e"], mask: Mask = None) -> Float[Tensor, "b h r n"]:
     """softmax(q·kᵀ/√e) (Vaswani et al. 2017, equation 1); the scale is taken on q, which is the smaller."""
-    return torch.softmax(q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1), dim=-1)
+    scores = q * q.shape[-1] ** -0.5 @ k.transpose(-2, -1)
+    return torch.softmax(scores if mask is None else scores.masked_fill(~mask, -torch.inf), dim=-1)
+
+
+def row_blocks(q: Float[Tensor, "b h r e"], k: Float[Tensor, "b h n e"], rows: int | None = None) -> list[slice]:
+    """Query rows by turns, so that of attention no more than a block is held; `rows` of a block on a CPU."""
+    rows = rows or ATTENTION_ROWS
+    rows = rows if q.is_cpu else max(rows, GPU_ATTENTION // (k.shape[0] * k.shape[1] * k.shape[2]))
+    return [slice(start, start + rows) for start in range(0, q.shape[2], rows)]
 
 
 class Block(nn.Module):
@@ -176,15 +186,15 @@ class Block(nn.Module):
         self.drop_path = drop_path
         self.share: tuple[int, int] = (0, 1)  # which of how many shares of a batch it is given, see train/devices.py
 
-    def forward(self, x: Float[Tensor, "b n d"], mask: Bool[Tensor, "b 1 1 n"] | None = None) -> Float[Tensor, "b n d"]:
+    def forward(self, x: Float[Tensor, "b n d"], mask: Mask = None) -> Float[Tensor, "b n d"]:
         x = x + self.dropped(self.attention(self.norm1(x), mask))
         return x + self.dropped(self.mlp(self.norm2(x)))
 
     def weighted(
-        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean
+        self, x: Float[Tensor, "b n d"], fuse: Fuse = torch.mean, mask: Mask = None
     ) -> tuple[Float[Tensor, "b n d"], Float[Tensor, "b n n"]]:
         """`forward` without drop-path, and the attention fused over heads."""
-        change, fused = self.attention.weighted(self.norm1(x), fuse)
+        change, fused = self.attention.weighted(self.norm1(x), fuse, mask)
         x = x + change
         return x + self.mlp(self.norm2(x)), fused
 
@@ -280,21 +290,22 @@ class Encoder(nn.Module):
     ) -> Float[Tensor, "b d"]:
         """The readout. Where `present` is given, what it does not mark is no token: it fills up a patient who has fewer."""
         x = self.tokens(patches, position)
-        mask = None if present is None else rearrange(F.pad(present, (1, 0), value=True), "b n -> b 1 1 n")
         for block in self.layers:
-            x = block(x, mask)
+            x = block(x, key_mask(present))
         return self.readout(x, present)
 
     def readout(self, x: Float[Tensor, "b n d"], present: Bool[Tensor, "b p"] | None = None) -> Float[Tensor, "b d"]:
         """What the heads read of the last block's output; CLS alone where no grid position was given (n = 1)."""
         return read_out(x, self.norm, self.pool, present)
 
-    def parts(self, x: Float[Tensor, "b n d"]) -> Float[Tensor, "b p d"]:
+    def parts(self, x: Float[Tensor, "b n d"], present: Bool[Tensor, "b p"] | None = None) -> Float[Tensor, "b p d"]:
         """Each grid position's part in each feature that `readout` adds to CLS, as weights that sum to 1 over all."""
         y = self.norm(x[:, 1:])
+        there = torch.ones_like(y[..., 0], dtype=torch.bool) if present is None else present
         if self.pool == "max":
-            return F.one_hot(y.argmax(dim=1), y.shape[1]).transpose(1, 2).to(y.dtype)
-        return torch.full_like(y, 1 / y.shape[1])
+            largest = y.masked_fill(~there[..., None], -torch.inf).argmax(dim=1)
+            return F.one_hot(largest, y.shape[1]).transpose(1, 2).to(y.dtype)
+        return (there.to(y.dtype) / there.sum(dim=1, keepdim=True))[..., None].expand_as(y)
 
     def attention(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
         """Every block's attention matrices (N×N per head: for tests and small models; `explain.rollout` streams)."""
@@ -303,6 +314,11 @@ class Encoder(nn.Module):
             matrices.append(block.attention.weights(block.norm1(x)))
             x = block(x)
         return matrices
+
+
+def key_mask(present: Bool[Tensor, "b p"] | None) -> Mask:
+    """What attention may look at: CLS, and the grid positions that are `present`."""
+    return None if present is None else rearrange(F.pad(present, (1, 0), value=True), "b n -> b 1 1 n")
 
 
 def read_out(

@@ -142,7 +142,7 @@ def test_the_same_relevance_of_two_kinds_of_network_is_written_voxel_for_voxel_a
     theirs = patient_maps.of_patient(patient, octant(GRID), of)
     methods = {"vit": ("gradient_attention", made, study), "toy": ("gradcam", theirs, of)}
     for name, (method, one, settings) in methods.items():
-        planted: PatientMaps = replace(one, value={(method, "mgmt"): relevance})
+        planted: PatientMaps = replace(one, made=replace(one.made, value={(method, "mgmt"): relevance}))
         write_maps(planted, settings, tmp_path / name, NetworkId(name, 0, 0))
     for space in ("T1", "T1ce", "T2", "FLAIR", "grid"):
         ours = read(tmp_path / "vit" / f"sub-P1_space-{space}_desc-gradientAttentionMgmt_map.nii.gz")

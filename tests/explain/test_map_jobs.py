@@ -26,8 +26,8 @@ def test_a_patient_who_is_drawn_and_scored_has_the_maps_computed_once(tiny: Stud
     monkeypatch.setattr(map_jobs, "_references", lambda *_: None)
     monkeypatch.setattr(images, "write_maps", lambda one, *_: handed.append(one))
     monkeypatch.setattr(map_scores, "scores", lambda one, *_: handed.append(one) or NetworkId("vit", 0, 0))
-    relevances = patient_maps.relevances
-    monkeypatch.setattr(patient_maps, "relevances", lambda *given: made.append(given) or relevances(*given))
+    make = patient_maps.make
+    monkeypatch.setattr(patient_maps, "make", lambda *given: made.append(given) or make(*given))
     map_jobs._do_job(map_jobs.Job(patient, tmp_path, 0, 2, drawn=True, scored=True), tiny, tmp_path)
     assert len(made) == 1
     assert handed[0] is handed[1]

@@ -20,7 +20,7 @@ from mri_vit.explain import faithfulness, map_scores
 from mri_vit.explain.faithfulness import energy, hit
 from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
-from mri_vit.explain.methods.patient_maps import relevances
+from mri_vit.explain.methods.patient_maps import Made, relevances
 from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
@@ -237,10 +237,10 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         return dataclasses.replace(prepared, patches=prepared.patches[chosen], position=prepared.position[chosen])
 
     def by_place(net, patches, position, methods, signs):
-        return {(method, ""): torch.sin(position.float()) + 2 for method in methods}
+        return Made({(method, ""): torch.sin(position.float()) + 2 for method in methods}, signs, None)
 
     monkeypatch.setattr(faithfulness, "shifted", half)
-    monkeypatch.setattr(patient_maps, "relevances", by_place)
+    monkeypatch.setattr(patient_maps, "make", by_place)
     only = study.model_copy(update={"explain": study.explain.model_copy(update={"methods": ("rollout", "cls_attention")})})
     assert all(row["shift"] == pytest.approx(1) for row in evaluated(someone, only, [network(0)], None)["rows"])
 
@@ -252,9 +252,9 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
 
     def brain(net, patches, position, methods, signs):
         inside = torch.from_numpy(np.isin(position.numpy(), prepared.position)).float()
-        return {(method, ""): inside + 1e-6 * position for method in methods}
+        return Made({(method, ""): inside + 1e-6 * position for method in methods}, signs, None)
 
-    monkeypatch.setattr(patient_maps, "relevances", brain)
+    monkeypatch.setattr(patient_maps, "make", brain)
     everywhere = study.model_copy(
         update={
             "model": study.model.model_copy(update={"tokens": "all"}),

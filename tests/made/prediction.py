@@ -8,7 +8,7 @@ MAPS = "maps/sub-P001_"
 WORDS = "mgmt: passes: its maps change with the weights and fall further than random"
 
 EXAMPLE = {
-    "schema": 1,
+    "schema": 2,
     "notice": "For research; not a medical device. No decision about a patient may rest on it.",
     "patient": "P001",
     "made": "2026-11-23T18:30:00+00:00",
@@ -107,7 +107,6 @@ EXAMPLE = {
     },
     "maps": {
         "repeat": 0, "fold": 0, "brain": f"{MAPS}space-t1ce_brain.nii.gz", "mask": f"{MAPS}mask.nii.gz", "tumour": True,
-        "evidence_by_scan": {"mgmt": {"evidence": 0.9, "empty": 0.1, "t1": 0.1, "t1ce": 0.6, "t2": 0.05, "flair": 0.05}},
         "maps": [
             {
                 "method": "occlusion", "endpoint": "mgmt", "title": "Occlusion", "explains": "mgmt = 1", "meaning": "…",

@@ -5,7 +5,8 @@ A block's matrix of gradient-weighted attention is Ā = mean over heads of (∇A
 (see target.py) by the attention matrix A. A attends to the values, so ∇A = ∇O·Vᵀ with O = A·V: the gradient by O, which
 fused attention gives, is enough, and Ā is made in blocks of rows. The blocks are followed from the last to the first. Each is
 computed a second time from its stored input, so that one block's gradients are held at a time, and the CLS row of the
-product is carried along, so that a vector is held and no [b h n n].
+product is carried along, so that a vector is held and no [b h n n]. What the last step leaves, the target's gradient by the
+tokens, is one product away from the voxels' (`gradient_by_scan`), so that all of these maps share one way back.
 
 Grad-CAM weighs the channels of a layer by their gradient.
 
@@ -15,9 +16,10 @@ grid edge, f channels of the layer, x y z its voxels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -26,15 +28,29 @@ from einops import reduce
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from mri_vit.explain.methods.rollout import Passed, forward_pass
 from mri_vit.explain.methods.target import TargetSigns, attended, evidences, features, predicted, rows_read, target_signs
 from mri_vit.model.baselines import BASELINES
-from mri_vit.model.encoder import ATTENTION_ROWS, attention_weights
+from mri_vit.model.encoder import attention_weights, row_blocks
 from mri_vit.model.network import Network
 
 STEPS = 24  # nodes on integrated gradients' path: on the built-in cohort 0.4 % of the map is missed at most, with 16 2.5 %
 PASS_NUMBERS = 2**22  # voxel values in one pass of integrated gradients: 16 MB; more are no faster on a CPU
 
-Weigh = Callable[[Float[Tensor, "b r"], Float[Tensor, "b r n"]], Float[Tensor, "b r"]]
+# With what weight each row of Ā + I counts, by method.
+WEIGHTS: dict[str, Callable[[Float[Tensor, "b r"], Float[Tensor, "b r n"]], Float[Tensor, "b r"]]] = {
+    "gradient_attention": lambda row, spoke: row,
+    "gradient_rollout": lambda row, spoke: row / (1 + spoke.sum(dim=2)),
+}
+Rows = dict[tuple[str, str], Float[Tensor, "b n"]]  # CLS's, by method and endpoint
+
+
+@dataclass(frozen=True, eq=False)
+class WayBack:
+    """What one way back through an encoder leaves: CLS's rows, and each target's gradient by the tokens that entered it."""
+
+    rows: Rows
+    pull: dict[str, Float[Tensor, "b n d"]]
 
 
 def gradient_attention(
@@ -52,7 +68,7 @@ def gradient_attention(
     endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥ 0, in units of
     the target; all zero where no attention supported the prediction.
     """
-    return _carried(net, patches, position, signs, lambda row, spoke: row)
+    return _alone("gradient_attention", net, patches, position, signs)
 
 
 def gradient_rollout(
@@ -66,7 +82,7 @@ def gradient_rollout(
     Source: Abnar & Zuidema 2020, arXiv:2005.00928, with Ā of Chefer et al. 2021, arXiv:2103.15679, for the attention.
     Parameters are those of `gradient_attention`.
     """
-    return _carried(net, patches, position, signs, lambda row, spoke: row / (1 + spoke.sum(dim=2)))
+    return _alone("gradient_rollout", net, patches, position, signs)
 
 
 def integrated_gradients(
@@ -111,7 +127,7 @@ def integrated_gradients_by_scan(
 
 
 def gradient_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], way_back: WayBack | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Gradient × input of every endpoint, summed over the voxels of each grid position's patch in each scan, with their sign.
 
@@ -120,9 +136,17 @@ def gradient_by_scan(
     Assumption: the target is near enough to linear between an empty patch and the patient's that its slope there stands for
     the path; equal to integrated gradients where it is linear, and without their sum elsewhere.
     Source: Shrikumar et al. 2016, arXiv:1605.01713.
-    Parameters and result are those of `integrated_gradients_by_scan`.
+    Parameters and result are those of `integrated_gradients_by_scan`; with the `way_back` of the same patients nothing but the
+    patch embedding is run again.
     """
-    return {name: _by_scan(patches * slope, net) for name, slope in _slopes(net, patches, position).items()}
+    if way_back is None:
+        slopes = _slopes(net, patches, position)
+    else:
+        with torch.enable_grad():
+            x = patches.detach().requires_grad_()
+            tokens = net.encoder.tokens(x, position)
+        slopes = {name: torch.autograd.grad(tokens, x, pull, retain_graph=True)[0] for name, pull in way_back.pull.items()}
+    return {name: _by_scan(patches * slope, net) for name, slope in slopes.items()}
 
 
 def _slopes(
@@ -143,71 +167,77 @@ def _by_scan(attributed: Float[Tensor, "b p k"], net: Network) -> Float[Tensor, 
     return reduce(attributed, "b p (c voxels) -> b p c", "sum", c=len(net.channels))
 
 
-def _carried(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None, weigh: Weigh
+def _alone(
+    method: str, net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    """Every endpoint's CLS row without CLS itself; `weigh` says with what weight each row of Ā + I counts."""
-    *earlier, _ = layers = net.encoder.layers
-    with torch.no_grad():
-        inputs = [net.encoder.tokens(patches, position)]
-        for block in earlier:
-            inputs.append(attended(block, inputs[-1], inputs[-1].shape[1])[0])
-    row, pull, rows = {}, {}, rows_read(net.encoder, inputs[0])  # pull: the targets' gradients by the block's output
-    for block, x in zip(reversed(layers), reversed(inputs), strict=True):
+    rows = way_back(net, forward_pass(net.encoder, patches, position), signs, [method]).rows
+    return {name: row[:, 1:] for (_, name), row in rows.items()}
+
+
+def way_back(net: Network, passed: Passed, signs: TargetSigns | None, methods: Collection[str]) -> WayBack:
+    """From the targets to the tokens that entered the encoder, for those of `WEIGHTS` that are in `methods`.
+
+    `passed` followed all blocks; `signs` are as in `gradient_attention`.
+    """
+    rows: Rows = {}
+    pull: dict[str, Float[Tensor, "b r d"]] = {}  # each target's gradient by the block's output
+    read = rows_read(net.encoder, passed.inputs[0])
+    for block, entered in zip(reversed(passed.blocks), reversed(passed.inputs.unbind()), strict=True):
         with torch.enable_grad():
-            output, mixed, (q, k, v) = attended(block, x.requires_grad_(), rows)
+            x = entered.detach().requires_grad_()
+            output, mixed, (q, k, v) = attended(block, x, read)
             if not pull:
-                pull, row = _read(net, output, x.shape[1], signs, weigh)
-        sources = (mixed,) if x is inputs[0] else (mixed, x)
-        slopes = {name: torch.autograd.grad(output, sources, by, retain_graph=True) for name, by in pull.items()}
-        toward = {name: slope[0] for name, slope in slopes.items()}
-        row = _followed(row, toward, q.detach(), k.detach(), v.detach(), weigh)
-        pull, rows = {name: slope[-1] for name, slope in slopes.items()}, x.shape[1]
-    return {name: value[:, 1:] for name, value in row.items()}
+                pull, rows = _read(net, output, x.shape[1], signs, methods)
+        slopes = {name: torch.autograd.grad(output, (mixed, x), by, retain_graph=True) for name, by in pull.items()}
+        toward = {name: slope for name, (slope, _) in slopes.items()}
+        rows = _followed(rows, toward, q.detach(), k.detach(), v.detach())
+        pull, read = {name: slope for name, (_, slope) in slopes.items()}, x.shape[1]
+    return WayBack(rows, pull)
 
 
 def _read(
-    net: Network, output: Float[Tensor, "b r d"], n: int, signs: TargetSigns | None, weigh: Weigh
-) -> tuple[dict[str, Float[Tensor, "b r d"]], dict[str, Float[Tensor, "b n"]]]:
-    """Each target's gradient by the last block's output, and the row of n that is carried from there: CLS's unit vector.
+    net: Network, output: Float[Tensor, "b r d"], n: int, signs: TargetSigns | None, methods: Collection[str]
+) -> tuple[dict[str, Float[Tensor, "b r d"]], Rows]:
+    """Each target's gradient by the last block's output, and the rows of n that are carried from there: CLS's unit vector.
 
     Where the heads read other tokens beside CLS, these are attended to by the readout, a head for each feature, and the row
     is CLS's of Ā + I.
     """
     summary = net.encoder.readout(output)
     signs = target_signs(net, summary, signs)
-    pull, row = {}, {}
+    pull: dict[str, Float[Tensor, "b r d"]] = {}
+    rows: Rows = {}
     unit = output.new_zeros(len(output), n)
     unit[:, 0] = 1
     for name, value in evidences(net, summary).items():
         by, pull[name] = torch.autograd.grad((signs[name] * value).sum(), (summary, output), retain_graph=True)
-        row[name] = unit
+        spoke = torch.zeros_like(unit)
         if net.encoder.pool != "cls":
             with torch.no_grad():
-                spoke = (by[:, None] * net.encoder.norm(output[:, 1:]) * net.encoder.parts(output)).clamp_min(0).mean(dim=2)
-                weight = weigh(unit[:, :1], F.pad(spoke, (1, 0))[:, None])
-                row[name] = weight * (unit + F.pad(spoke, (1, 0)))
-    return pull, row
+                parts = by[:, None] * net.encoder.norm(output[:, 1:]) * net.encoder.parts(output)
+                spoke = F.pad(parts.clamp_min(0).mean(dim=2), (1, 0))
+        for method in WEIGHTS.keys() & methods:
+            rows[method, name] = WEIGHTS[method](unit[:, :1], spoke[:, None]) * (unit + spoke)
+    return pull, rows
 
 
 def _followed(
-    row: dict[str, Float[Tensor, "b n"]],
+    rows: Rows,
     toward: dict[str, Float[Tensor, "b h r e"]],
     q: Float[Tensor, "b h r e"],
     k: Float[Tensor, "b h n e"],
     v: Float[Tensor, "b h n e"],
-    weigh: Weigh,
-) -> dict[str, Float[Tensor, "b n"]]:
+) -> Rows:
     """The rows times Ā + I of one block, whose query rows beyond the first r have no weight; ∇A = `toward`·Vᵀ."""
-    carried = {name: torch.zeros_like(value) for name, value in row.items()}
-    for start in range(0, q.shape[2], ATTENTION_ROWS):
-        rows = slice(start, start + ATTENTION_ROWS)
-        attention = attention_weights(q[:, :, rows], k)  # [b h r n]
+    carried = {key: torch.zeros_like(row) for key, row in rows.items()}
+    for queries in row_blocks(q, k) if rows else ():
+        attention = attention_weights(q[:, :, queries], k)  # [b h r n]
         for name, by in toward.items():
-            spoke = (by[:, :, rows] @ v.transpose(-2, -1)).mul_(attention).clamp_min_(0).mean(dim=1)
-            weight = weigh(row[name][:, : q.shape[2]][:, rows], spoke)
-            carried[name][:, start : start + weight.shape[1]] += weight
-            carried[name] += torch.bmm(weight[:, None], spoke)[:, 0]
+            spoke = (by[:, :, queries] @ v.transpose(-2, -1)).mul_(attention).clamp_min_(0).mean(dim=1)
+            for method, _ in [key for key in rows if key[1] == name]:
+                weight = WEIGHTS[method](rows[method, name][:, : q.shape[2]][:, queries], spoke)
+                carried[method, name][:, queries.start : queries.start + weight.shape[1]] += weight
+                carried[method, name] += torch.bmm(weight[:, None], spoke)[:, 0]
     return carried
 
 

@@ -22,16 +22,17 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume, read_mask
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.gradient import (
+    WEIGHTS,
+    WayBack,
     gradcam_by_place,
-    gradient_attention,
     gradient_by_scan,
-    gradient_rollout,
     integrated_gradients,
     layer_mm,
+    way_back,
 )
 from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air, scores_by_scan
-from mri_vit.explain.methods.rollout import cls_attention, rollout
-from mri_vit.explain.methods.target import TargetSigns, predicted
+from mri_vit.explain.methods.rollout import HEADS, carried_back, cls_row, forward_pass, held_by_default
+from mri_vit.explain.methods.target import TargetSigns, predicted, target_signs
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -39,8 +40,6 @@ from mri_vit.settings.schema import NO_BLOCK, Study
 
 Key = tuple[str, str]  # method and endpoint, "" where the map is the same for every endpoint
 PER_ENDPOINT = {
-    "gradient_attention": gradient_attention,
-    "gradient_rollout": gradient_rollout,
     "integrated_gradients": integrated_gradients,
     "occlusion": occlusion,
     "gradcam": gradcam_by_place,
@@ -76,6 +75,15 @@ class MapResult:
 
 
 @dataclass(frozen=True, eq=False)
+class Made:
+    """Maps by method and endpoint, what those of an endpoint explain, and the way back that they share, where one was made."""
+
+    value: dict[Key, Float[Tensor, "b p"]]
+    signs: TargetSigns
+    way_back: WayBack | None
+
+
+@dataclass(frozen=True, eq=False)
 class PatientMaps:
     """One patient's maps by the network that is explained, for the classes that `signs` name."""
 
@@ -83,8 +91,15 @@ class PatientMaps:
     net: Network
     prepared: Tokens
     input: NetworkInput
-    signs: TargetSigns
-    value: dict[Key, Float[Tensor, "1 p"]]  # on all grid positions that the network reads
+    made: Made  # on all grid positions that the network reads
+
+    @property
+    def signs(self) -> TargetSigns:
+        return self.made.signs
+
+    @property
+    def value(self) -> dict[Key, Float[Tensor, "1 p"]]:
+        return self.made.value
 
     @cached_property
     def tumour(self) -> Volume | None:
@@ -94,7 +109,8 @@ class PatientMaps:
     @cached_property
     def results(self) -> list[MapResult]:
         """The maps on the grid positions with brain, in the order of the study's methods, as they are written."""
-        by_scan = maps_by_scan(self.value, gradient_by_scan(self.net, *self.input.batch), self.net.channels)
+        attributions = gradient_by_scan(self.net, *self.input.batch, self.made.way_back)
+        by_scan = maps_by_scan(self.value, attributions, self.net.channels)
         explains = {head.endpoint.name: _explains(head, self.signs) for head in self.net.heads}
         results = []
         for (method, endpoint), value in self.value.items():
@@ -127,8 +143,7 @@ def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str
     device = next(net.parameters()).device
     read = network_input(prepared, study, device)
     wanted = {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
-    signs = predicted(net, *read.batch, wanted)
-    return PatientMaps(patient, net, prepared, read, signs, relevances(net, *read.batch, study.explain.methods, signs))
+    return PatientMaps(patient, net, prepared, read, make(net, *read.batch, study.explain.methods, wanted))
 
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
@@ -156,17 +171,38 @@ def relevances(
     each in its own unit; `relative` gives one unit. Raises ValueError for a Vision Transformer without a block, which has no
     attention.
     """
-    if isinstance(net.encoder, Encoder) and not net.encoder.layers:
-        raise ValueError(NO_BLOCK)
-    maps = {}
+    return make(net, patches, position, methods, signs).value
+
+
+def make(
+    net: Network,
+    patches: Float[Tensor, "b p k"],
+    position: Int[Tensor, "b p"],
+    methods: Sequence[str],
+    signs: TargetSigns | None = None,
+) -> Made:
+    """`relevances`, and what they were made from: methods that follow attention share a pass forward, and one back."""
+    value: dict[Key, Float[Tensor, "b p"]] = {}
+    passed = back = None
+    if isinstance(net.encoder, Encoder):
+        if not net.encoder.layers:
+            raise ValueError(NO_BLOCK)
+        held = "rollout" in methods and held_by_default(net.encoder, patches)
+        passed = forward_pass(net.encoder, patches, position, fuse=HEADS["mean"] if held else None)
+        signs = target_signs(net, passed.readout(), signs)
+        if not WEIGHTS.keys().isdisjoint(methods):
+            back = way_back(net, passed, signs, methods)
+    else:
+        signs = predicted(net, patches, position, signs)
     for method in methods:
-        if method == "rollout":
-            maps[method, ""] = rollout(net.encoder, patches, position)[:, 1:]  # CLS's own share belongs to no grid position
-        elif method == "cls_attention":
-            maps[method, ""] = cls_attention(net.encoder, patches, position)[:, 1:]
+        if passed and method in SHARES:
+            row = carried_back(passed) if method == "rollout" else cls_row(passed)
+            value[method, ""] = row[:, 1:]  # CLS's own share belongs to no grid position
+        elif back and method in WEIGHTS:
+            value |= {key: row[:, 1:] for key, row in back.rows.items() if key[0] == method}
         else:
-            maps |= {(method, name): value for name, value in PER_ENDPOINT[method](net, patches, position, signs).items()}
-    return maps
+            value |= {(method, name): each for name, each in PER_ENDPOINT[method](net, patches, position, signs).items()}
+    return Made(value, signs, back)
 
 
 def maps_by_scan(

@@ -19,7 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from mri_vit.model import heads
-from mri_vit.model.encoder import Block, Encoder
+from mri_vit.model.encoder import Block, Encoder, Mask
 from mri_vit.model.network import Network
 
 PASS_NUMBERS = 2**20  # voxel values in one pass of a network of volumes: two of 56³ with four scans; more are no faster on a CPU
@@ -28,12 +28,12 @@ TargetSigns = dict[str, Float[Tensor, "b"]]  # by endpoint, 1 or -1 for each pat
 
 
 def attended(
-    block: Block, x: Float[Tensor, "b n d"], rows: int
+    block: Block, x: Float[Tensor, "b n d"], rows: int, mask: Mask = None
 ) -> tuple[Float[Tensor, "b r d"], Float[Tensor, "b h r e"], tuple[Tensor, Tensor, Tensor]]:
     """A block's output for the first `rows` tokens, which attend to all; what their attention mixed; query, key and value."""
     q, k, v = block.attention.project(block.norm1(x))
     q = q[:, :, :rows]
-    mixed = F.scaled_dot_product_attention(q, k, v)
+    mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     x = x[:, :rows] + block.attention.out(rearrange(mixed, "b h r e -> b r (h e)"))
     return x + block.mlp(block.norm2(x)), mixed, (q, k, v)
 

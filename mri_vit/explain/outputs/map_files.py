@@ -9,6 +9,7 @@ Letters: x, y, z a scan's own voxels, v those of them that are brain, f grid pos
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -48,6 +49,7 @@ from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid, Prepare
 
+NOT_ASKED: Mapping[str, dict[str, float]] = {}
 DECIMALS = 2  # of stored values: a thousandth of the uniform map means nothing, and the files halve
 
 
@@ -78,12 +80,16 @@ def explain(patient: Patient, net: Network, study: Study, folder: Path, network:
     write_maps(of_patient(patient, net, study), study, folder, network)
 
 
-def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId) -> None:
+def write_maps(
+    maps: PatientMaps, study: Study, folder: Path, network: NetworkId, score_by_scan: Mapping[str, dict[str, float]] = NOT_ASKED
+) -> None:
     """Write a patient's maps into `folder`, which is `maps/<patient.id>` and appears whole or not at all.
 
     For each map (a method and, where it has them, an endpoint): a NIfTI with a sidecar on the voxels of each scan and of the
     prepared grid, and an overlay picture, which shows the tumour's outline where there is a mask. Beside them the reference's
     brain (not where what was taken for the brain may hold a face, see `_is_brain`), the brain's mask on the grid, and `map.json`.
+
+    `score_by_scan` is `PatientMaps.score_by_scan` where a report will read it: it costs more than all maps together.
 
     Raises UnusablePatient where the reference scan or the tumour mask can no longer be read.
     """
@@ -142,7 +148,7 @@ def write_maps(maps: PatientMaps, study: Study, folder: Path, network: NetworkId
                 )
                 for result, by_space, peak in zip(results, written, peaks, strict=True)
             ],
-            score_by_scan=maps.score_by_scan,
+            score_by_scan=dict(score_by_scan),
         )
         write_json(asdict(record), beside / files.MAP)
 

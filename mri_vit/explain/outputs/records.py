@@ -73,7 +73,8 @@ class MapRecord:
     mask: str  # of the brain, on the prepared grid
     tumour: bool  # whether there is a tumour mask
     maps: list[MapEntry]
-    score_by_scan: dict[str, dict[str, float]]  # by endpoint: "evidence", "empty", and each sequence's Shapley value
+    # By endpoint "evidence", "empty", and each sequence's Shapley value; nothing but in a run, whose report reads it.
+    score_by_scan: dict[str, dict[str, float]]
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from mri_vit.explain.faithfulness import reader
 from mri_vit.explain.methods import occlusion as module
 from mri_vit.explain.methods import target
 from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.occlusion import blocks, occlusion, occlusion_by_air
-from mri_vit.explain.methods.patient_maps import relative, relevances
+from mri_vit.explain.methods.patient_maps import make, relative, relevances
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads
+from mri_vit.model.encoder import Attention
 from mri_vit.model.network import Network
 from mri_vit.settings.sections import Grid, MapMethod
 
@@ -118,7 +120,9 @@ def test_rollout_is_as_published_and_leaves_clss_own_share_out():
     patches, position = inputs(net, n=9)
     found = relevances(net, patches, position, ["rollout", "cls_attention"])
     assert found["rollout", ""].equal(rollout(net.encoder, patches, position)[:, 1:])
-    assert found["cls_attention", ""].equal(cls_attention(net.encoder, patches, position)[:, 1:])
+    torch.testing.assert_close(
+        found["cls_attention", ""], cls_attention(net.encoder, patches, position)[:, 1:], atol=1e-6, rtol=0
+    )
 
 
 def test_an_unknown_method_is_refused():
@@ -191,3 +195,16 @@ def test_deletion_of_a_network_of_volumes_takes_away_what_the_places_are_worth(m
     fall = evidence(torch.arange(40)[None])["mgmt"] - evidence(kept)["mgmt"]
     gone = torch.stack([torch.tensor([i for i in range(40) if i not in row.tolist()]) for row in kept])
     torch.testing.assert_close(fall, sign * worth[torch.from_numpy(brain)[gone]].sum(dim=1), atol=1e-5, rtol=1e-4)
+
+
+def test_maps_that_follow_attention_share_a_pass_forward_and_one_back(monkeypatch: pytest.MonkeyPatch):
+    net, project = made(depth=3), Attention.project
+    patches, position = inputs(net, n=9)
+    runs = []
+    monkeypatch.setattr(Attention, "project", lambda self, x: runs.append(self) or project(self, x))
+    found = make(net, patches, position, ["rollout", "cls_attention", "gradient_attention", "gradient_rollout"])
+    assert len(runs) == 2 * 3 + 2  # the blocks forward and back; the last block's row of CLS, and what the heads read of it
+    shared = gradient_by_scan(net, patches, position, found.way_back)
+    assert len(runs) == 2 * 3 + 2
+    for name, apart in gradient_by_scan(net, patches, position).items():
+        torch.testing.assert_close(shared[name], apart, atol=1e-6, rtol=1e-4)

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from made.examples import examples
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mri_vit.explain.methods.rollout import chain, cls_attention, rollout, without_weakest
+from mri_vit.explain.methods import rollout as rollout_file
+from mri_vit.explain.methods.rollout import carried, cls_attention, held_by_default, rollout, with_residual, without_weakest
 from mri_vit.model import encoder as encoder_file
 from mri_vit.model.encoder import Encoder, attention_weights
 
@@ -86,13 +87,15 @@ def read_row(encoder: Encoder, given_tokens: tuple[torch.Tensor, torch.Tensor]) 
     discard=st.sampled_from([0.0, 0.2, 0.5, 0.9]),
     start=st.integers(0, 3),
     rows=st.sampled_from([1, 4, 128]),
+    held=st.booleans(),
 )
 def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
-    depth: int, n_heads: int, n: int, seed: int, fused: str, discard: float, start: int, rows: int
+    depth: int, n_heads: int, n: int, seed: int, fused: str, discard: float, start: int, rows: int, held: bool
 ):
     encoder, given_tokens, start = peaked(depth, n_heads, seed), patients(2, n, seed), min(start, depth - 1)
-    with mock.patch.object(encoder_file, "ATTENTION_ROWS", rows):
-        row = rollout(encoder, *given_tokens, heads=fused, discard=discard, start=start)  # type: ignore[arg-type]
+    options = {"heads": fused, "discard": discard, "start": start, "matrices": held or discard > 0}
+    with mock.patch.object(encoder_file, "ATTENTION_ROWS", rows), mock.patch.object(rollout_file, "AGAIN_ROWS", rows):
+        row = rollout(encoder, *given_tokens, **options)  # type: ignore[arg-type]
     expected = full_product(encoder.attention(*given_tokens), fused, discard, start)
     torch.testing.assert_close(row, expected, atol=1e-6, rtol=0)
     assert row.min() >= 0
@@ -108,17 +111,64 @@ def test_with_every_option_the_carried_row_is_the_cls_row_of_the_full_product(
     fused=st.sampled_from(["mean", "max", "min"]),
     discard=st.sampled_from([0.0, 0.5]),
     start=st.integers(0, 3),
+    held=st.booleans(),
 )
 def test_with_pooled_heads_the_row_they_read_is_carried_through_every_blocks_full_matrix(
-    pool, depth: int, n: int, seed: int, fused: str, discard: float, start: int
+    pool, depth: int, n: int, seed: int, fused: str, discard: float, start: int, held: bool
 ):
     encoder, given_tokens, start = peaked(depth, seed=seed), patients(2, n, seed), min(start, depth - 1)
     encoder.pool = pool
-    row = rollout(encoder, *given_tokens, heads=fused, discard=discard, start=start)  # type: ignore[arg-type]
+    options = {"heads": fused, "discard": discard, "start": start, "matrices": held or discard > 0}
+    row = rollout(encoder, *given_tokens, **options)  # type: ignore[arg-type]
     product = full_products(encoder.attention(*given_tokens), fused, discard, start)
     expected = (read_row(encoder, given_tokens)[:, None] @ product)[:, 0]
     torch.testing.assert_close(row, expected, atol=1e-9, rtol=0)
     torch.testing.assert_close(row.sum(dim=1), torch.ones(2, dtype=torch.float64), atol=1e-9, rtol=0)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_in_single_precision_both_ways_are_the_product_in_double(pool, held: bool):
+    encoder, (patches, position) = peaked(depth=4), patients(2, 27)
+    encoder.pool = pool
+    expected = rollout(encoder, patches, position, matrices=True)
+    found = rollout(encoder.float(), patches.float(), position, matrices=held)
+    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("heads", ["mean", "max", "min"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_a_patient_who_is_filled_up_has_the_map_that_they_have_alone(pool, heads: str, held: bool):
+    encoder, (patches, position) = peaked(), patients(2, 20)
+    encoder.pool = pool
+    present = torch.ones(2, 20, dtype=torch.bool)
+    present[1, [0, 3, 8, 19]] = False
+    row = rollout(encoder, patches, position, present=present, heads=heads, matrices=held)  # type: ignore[arg-type]
+    for patient, there in enumerate(present):
+        alone = rollout(encoder, patches[[patient]][:, there], position[[patient]][:, there], heads=heads)  # type: ignore[arg-type]
+        torch.testing.assert_close(row[patient, 1:][there], alone[0, 1:], atol=1e-9, rtol=0)
+        torch.testing.assert_close(row[patient, 0], alone[0, 0], atol=1e-9, rtol=0)
+        assert (row[patient, 1:][~there] == 0).all()
+
+
+@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("pool", ["cls", "mean", "max"])
+def test_a_patient_without_a_token_is_cls_alone(pool, held: bool):
+    encoder, (patches, position) = peaked(), patients(2, 0)
+    encoder.pool = pool
+    assert rollout(encoder, patches, position, matrices=held).tolist() == [[1.0], [1.0]]
+
+
+def test_matrices_are_held_where_they_are_few(monkeypatch: pytest.MonkeyPatch):
+    encoder, (patches, position) = peaked(depth=3), patients(2, 20)
+    size = 2 * 21**2 * 3 * 8  # bytes in double precision
+    for limit, held in ((size, True), (size - 1, False)):
+        monkeypatch.setattr(rollout_file, "MATRIX_BYTES", limit)
+        assert held_by_default(encoder, patches) is held
+        with mock.patch.object(rollout_file, "_carried_through", wraps=rollout_file._carried_through) as again:
+            rollout(encoder, patches, position)
+        assert again.called is not held
 
 
 def test_without_mixing_a_pooled_map_is_where_the_heads_read():
@@ -182,6 +232,17 @@ def test_no_tensor_of_all_heads_matrices_is_ever_made_and_of_the_last_block_not_
     assert largest[1] <= n * 3 * 32  # the one block is the last: nothing larger than the tokens' projections
 
 
+def test_without_matrices_nothing_grows_with_the_square_of_the_tokens():
+    largest = {}
+    for n in (400, 800):
+        patches, position = torch.randn(1, n - 1, 32), torch.arange(n - 1)[None]
+        with Largest() as seen:
+            rollout(Encoder(32, n, 16, 3, 2, 32).eval(), patches, position, matrices=False)
+        largest[n] = seen.numbers
+    assert largest[800] <= 2 * largest[400]
+    assert largest[800] < 800**2 / 4
+
+
 def test_rollout_stays_precise_under_autocast():
     encoder, (patches, position) = peaked().float(), patients(2, 20)
     with torch.autocast("cpu", torch.bfloat16):
@@ -232,6 +293,9 @@ def test_layers_and_shares_that_are_not_there_are_refused():
     for discard in (1.0, -0.1):
         with pytest.raises(ValueError, match=f"discard {discard}"):
             rollout(encoder, *given_tokens, discard=discard)
+    for option in ({"matrices": False}, {"present": torch.ones(1, 5, dtype=torch.bool)}):
+        with pytest.raises(ValueError, match="discard judges weakness over a block's whole matrix"):
+            rollout(encoder, *given_tokens, discard=0.5, **option)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -239,11 +303,11 @@ def toy(oracles: Path) -> dict:
     return json.loads((oracles / "rollout_toy.json").read_text())
 
 
-def carried(layers: list[torch.Tensor], heads: str = "mean", discard: float = 0.0) -> list[float]:
+def of_layers(layers: list[torch.Tensor], heads: str = "mean", discard: float = 0.0) -> list[float]:
     """Rollout's own arithmetic on given attention, each layer [h n n]."""
     fuse = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}[heads]
     *earlier, last = [without_weakest(fuse(layer.double(), dim=0)[None], discard) for layer in layers]
-    return chain(last[:, 0], earlier)[0].tolist()
+    return carried(with_residual(last[:, 0]), reversed(earlier))[0].tolist()
 
 
 def exact_layers(toy: dict) -> list[torch.Tensor]:
@@ -256,13 +320,13 @@ def exact_layers(toy: dict) -> list[torch.Tensor]:
 @pytest.mark.parametrize("heads", ["mean", "max", "min"])
 def test_the_exact_toy_comes_out_in_its_fractions(toy: dict, heads: str):
     expected = [float(Fraction(x)) for x in toy[f"rollout_{heads}"]["matrix"][0]]
-    assert carried(exact_layers(toy), heads) == pytest.approx(expected, abs=1e-12)
+    assert of_layers(exact_layers(toy), heads) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("case", ["dr0_mean", "dr0_max", "dr0.5_mean", "dr0.5_max"])
 def test_the_popular_code_with_its_division_put_right_says_the_same_of_the_toy(toy: dict, case: str):
     discard, heads = case.removeprefix("dr").split("_")
-    assert carried(exact_layers(toy), heads, float(discard)) == pytest.approx(
+    assert of_layers(exact_layers(toy), heads, float(discard)) == pytest.approx(
         toy[f"vitexplain_{case}"]["keepdim_fixed"], abs=1e-12
     )
 
@@ -270,7 +334,7 @@ def test_the_popular_code_with_its_division_put_right_says_the_same_of_the_toy(t
 @pytest.mark.parametrize("discard", ["0", "0.5", "0.9"])
 def test_the_four_token_toy_on_which_the_popular_code_goes_wrong(toy: dict, discard: str):
     layers = [torch.tensor([layer], dtype=torch.float64) for layer in toy["toy4_layers"]]
-    assert carried(layers, discard=float(discard)) == pytest.approx(toy[f"toy4_dr{discard}"]["fixed"], abs=1e-12)
+    assert of_layers(layers, discard=float(discard)) == pytest.approx(toy[f"toy4_dr{discard}"]["fixed"], abs=1e-12)
 
 
 def test_the_worked_attention_example(toy: dict):

@@ -21,9 +21,10 @@ from mri_vit.data.volume import Volume, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.patient_maps import of_patient
 from mri_vit.explain.methods.rollout import rollout
 from mri_vit.explain.outputs import map_files
-from mri_vit.explain.outputs.map_files import explain
+from mri_vit.explain.outputs.map_files import write_maps
 from mri_vit.explain.outputs.records import MapRecord, NetworkId, parse
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -59,7 +60,8 @@ def made(scans: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Study, 
     ).eval()
     torch.nn.init.normal_(network.get_parameter("head.mgmt.weight"))
     torch.nn.init.constant_(network.get_parameter("head.mgmt.bias"), -50.0)  # the head of os stays at zero: its maps are empty
-    explain(patient, network, study, folder / "maps" / patient.id, FITTED)
+    maps = of_patient(patient, network, study)
+    write_maps(maps, study, folder / "maps" / patient.id, FITTED, maps.score_by_scan)
     return study, patient, network, folder / "maps" / patient.id
 
 
@@ -157,7 +159,8 @@ def test_a_sidecar_tells_unit_range_model_and_space(made: tuple):
 
 def test_the_same_maps_are_made_again_to_the_byte_and_only_what_is_drawn_is_read(made: tuple, tmp_path: Path, files_read: list):
     study, patient, network, folder = made
-    explain(patient, network, study, tmp_path / "again", FITTED)
+    maps = of_patient(patient, network, study)
+    write_maps(maps, study, tmp_path / "again", FITTED, maps.score_by_scan)
     assert files_read == [patient.scans["t1ce"], patient.tumour_mask]
     for path in folder.iterdir():
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
