@@ -27,7 +27,7 @@ import torch
 import torch.nn.functional as F
 from benchmarks.inputs import DEVICE, FOREGROUND, GRID, autocast, patient
 from benchmarks.preparation import children_cpu_seconds, preparation, preparation_unstripped
-from benchmarks.rollout import difference, maps, rollouts
+from benchmarks.rollout import by_tokens, difference, maps, rollouts
 from benchmarks.stems import stems
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -35,6 +35,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from mri_vit.run import files
+from mri_vit.run.resource import keep_freed_memory
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model
 
 Run = Callable[[], Any]  # what is timed
@@ -42,7 +43,8 @@ Variants = dict[str, Callable[[], Run]]  # by name: builds what it needs, untime
 
 ENDPOINT = DEFAULT_ENDPOINTS[0]
 READS = 20  # timed together, because one takes milliseconds
-WEIGHED = ("model", "rollout", "maps", "training")  # the parts whose peak memory is of interest
+WEIGHED = ("model", "rollout", "maps", "tokens", "training")  # the parts whose peak memory is of interest
+STEPS = ("model", "training")  # of these, those that take an optimiser's steps, whose moments exist from the second one on
 
 
 def main(
@@ -52,6 +54,7 @@ def main(
         "stems",
         "rollout",
         "maps",
+        "tokens",
         "pretraining",
         "storage",
         "feeding",
@@ -80,12 +83,14 @@ def main(
     JSON. `--peak-of GROUP/VARIANT` is what those processes are started with.
     """
     torch.set_num_threads(threads)
+    keep_freed_memory()  # as wherever maps are made
     with TemporaryDirectory() as folder:
         parts = {
             "model": models,
             "stems": stems,
             "rollout": rollouts,
             "maps": maps,
+            "tokens": by_tokens,
             "pretraining": partial(learned, Path(folder)),
             "storage": partial(storage, Path(folder)),
             "feeding": partial(fed, Path(folder)),
@@ -96,10 +101,11 @@ def main(
             "preparation": partial(preparation, Path(folder), patient, before),
             "unstripped": partial(preparation_unstripped, Path(folder), patient),
         }
-        chosen = {name: groups() for name, groups in parts.items() if part in (name, "all")}
+        asked = [name for name in parts if name != "tokens"] if part == "all" else [part]  # an hour is not taken unasked
+        chosen = {name: parts[name]() for name in asked}
         if peak_of:
             group, _, name = peak_of.partition("/")
-            print(peak_bytes(chosen[part][group][name]()))
+            print(peak_bytes(chosen[part][group][name](), runs=2 if part in STEPS else 1))
             return
         peaks = {
             group: peaks_apart(key, group, variants, threads)
@@ -169,10 +175,10 @@ def peaks_apart(part: str, group: str, variants: Variants, threads: int) -> dict
     return {name: int(subprocess.check_output([*command, f"{group}/{name}"], text=True)) for name in variants}
 
 
-def peak_bytes(run: Run) -> int:
-    """Of the GPU, else of the process; two runs, because the optimiser's moments exist from the second step on."""
-    run()
-    run()
+def peak_bytes(run: Run, runs: int) -> int:
+    """Of the GPU, else of the process."""
+    for _ in range(runs):
+        run()
     if DEVICE.type == "cuda":
         return torch.cuda.max_memory_allocated()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts kibibytes

@@ -1,7 +1,9 @@
-"""The part of the bench that explains: rollout and gradient-weighted attention beside the forward pass that they explain.
+"""The part of the bench that explains: rollout, and all maps of a prediction, beside the forward pass that they explain.
 
 .venv/bin/python pipelines/bench.py --part rollout --threads 1 --memory
+.venv/bin/python pipelines/bench.py --part tokens --threads 2 --repeats 1 --warm-up 0 --memory
 
+`tokens` goes up to 27,000 (30³ patches of 8³ voxels, 240 mm at 1 mm) and takes an hour and 5 GB.
 Of this project only the encoder and rollout are imported at the head, so that a peak is the method's and not that of libraries
 for scans and tables.
 """
@@ -24,8 +26,13 @@ Groups = dict[str, dict[str, Callable[[], Callable[[], Any]]]]  # what is timed,
 PEAKED = 3.0  # times the initial query and key weights, so that the attention compared is far from uniform
 
 
+WITHOUT = {"plain forward": Encoder.__call__, "rollout without matrices": partial(rollout, matrices=False)}
+SMALL_PATCH, SMALL_SIDE = 8, 30  # of 240 mm at 1 mm: 27,000 positions
+COUNTS = (686, 1372, 2744, 5488, 10976, 27000)  # tokens; a quarter of the grid, and on
+
+
 def rollouts() -> Groups:
-    ways = {"plain forward": Encoder.__call__, "rollout": rollout, "N×N product": full_product}
+    ways = WITHOUT | {"rollout": rollout, "N×N product": full_product}
     return {
         f"rollout, {positions} places": {name: partial(explained, way, positions) for name, way in ways.items()}
         for positions in (FOREGROUND, GRID.positions)
@@ -33,8 +40,26 @@ def rollouts() -> Groups:
 
 
 def explained(way: Callable[..., Tensor], positions: int) -> Callable[[], Tensor]:
-    encoder, batch = peaked_encoder(), patient(positions)
+    return timed(way, peaked_encoder(), patient(positions))
 
+
+def by_tokens() -> Groups:
+    """Small patches, so that the tokens and not the voxels are what grows."""
+    return {f"{count} tokens": {name: partial(of_small_patches, way, count) for name, way in WITHOUT.items()} for count in COUNTS}
+
+
+def of_small_patches(way: Callable[..., Tensor], count: int) -> Callable[[], Tensor]:
+    patches = torch.randn(1, count, len(CHANNELS) * SMALL_PATCH**3, device=DEVICE)
+    return timed(way, small_patch_encoder(), (patches, torch.arange(count, device=DEVICE)[None]))
+
+
+@cache
+def small_patch_encoder() -> Encoder:
+    torch.manual_seed(0)
+    return peaked(Encoder(len(CHANNELS) * SMALL_PATCH**3, SMALL_SIDE**3, *SIZES["B"]).to(DEVICE).eval())
+
+
+def timed(way: Callable[..., Tensor], encoder: Encoder, batch: tuple[Tensor, Tensor]) -> Callable[[], Tensor]:
     def run() -> Tensor:
         with torch.no_grad(), autocast():
             return way(encoder, *batch).float()
@@ -68,33 +93,45 @@ def full_product(encoder: Encoder, patches: Tensor, position: Tensor) -> Tensor:
     return reduce(lambda product, matrix: matrix @ product, mixed)[:, 0]
 
 
-# Maps per endpoint, for a network with one binary and one survival endpoint.
+# What a prediction computes of one patient's maps: a network with one binary and one survival endpoint, the default methods.
 
 
 def maps() -> Groups:
-    names = ("plain forward", "rollout", "gradient-weighted attention")
-    return {f"maps, {FOREGROUND} places": {name: partial(mapped, name) for name in names}}
-
-
-def mapped(name: str) -> Callable[[], Any]:
-    from mri_vit.explain.methods.gradient import gradient_attention  # here, so that it does not weigh on rollout's own peak
-
-    ways: dict[str, Callable[..., Any]] = {
-        "plain forward": torch.no_grad()(nn.Module.__call__),
-        "rollout": lambda net, *batch: rollout(net.encoder, *batch),
-        "gradient-weighted attention": gradient_attention,
+    return {
+        f"maps, {positions} places": {
+            name: partial(way, positions) for name, way in {"plain forward": passed, "maps": mapped}.items()
+        }
+        for positions in (FOREGROUND, GRID.positions)
     }
-    net, batch = network(), patient(FOREGROUND)
+
+
+def passed(positions: int) -> Callable[[], Any]:
+    net, batch = network(), patient(positions)
+
+    def run() -> Any:
+        with torch.no_grad(), autocast():
+            return net(*batch)
+
+    return run
+
+
+def mapped(positions: int) -> Callable[[], Any]:
+    from mri_vit.explain.methods.gradient import gradient_by_scan  # here, so that they do not weigh on rollout's own peak
+    from mri_vit.explain.methods.patient_maps import make
+    from mri_vit.settings.sections import Explain
+
+    net, batch = network(), patient(positions)
 
     def run() -> Any:
         with autocast():
-            return ways[name](net, *batch)
+            made = make(net, *batch, Explain().methods)
+            return made, gradient_by_scan(net, *batch, made.way_back)
 
     return run
 
 
 @cache
-def network() -> nn.Module:
+def network() -> Any:
     from mri_vit.model.heads import Head  # here, for the same reason
     from mri_vit.model.network import Network
 
