@@ -154,7 +154,7 @@ class FinishedRun:
         UsageError
             The run was trained on synthetic patients, and one here is real.
         """
-        from mri_vit.finished.trained_run import mean_of_folds  # here, because torch takes seconds
+        from mri_vit.finished.network_outputs import mean_of_folds  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
 
         run_cohort.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")

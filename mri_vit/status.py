@@ -25,7 +25,7 @@ from mri_vit.crossval.folds import load as load_folds
 from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain import map_jobs as explaining
+from mri_vit.explain import map_list
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.run import files
 from mri_vit.run.atomic import lives
@@ -182,7 +182,7 @@ def _of_maps(
 ) -> Stage:
     limits = [len(patients) if most is None else most for most in (study.explain.patients, study.explain.scored)]
     wanted = {
-        explaining.job_name(model, patient.id): (patient.id, comparator_folder(run, model))
+        map_list.job_name(model, patient.id): (patient.id, comparator_folder(run, model))
         for model in explained(study)
         for patient in patients[: max(limits)]
     }
@@ -193,7 +193,7 @@ def _of_maps(
     if evaluated:
         left = {name for name, file in last.items() if not file.exists()}
     else:
-        left = set(explaining.jobs(study, patients, splits[0], run) if splits else wanted)
+        left = set(map_list.jobs(study, patients, splits[0], run) if splits else wanted)
     times = {name: _written(file) or began for name, file in last.items() if name not in left}
     return _of_patients("explain", run, list(wanted), times, set(), began)
 

@@ -1,7 +1,8 @@
 """The stages of a study: check -> prepare -> (pretrain ->) cross-validate -> explain -> report.
 
 Each stage reads only files of earlier ones, and can be stopped and started again: finished work is skipped. Training pretrains
-where the study asks for it; `pretrain` does only that.
+where the study asks for it; `pretrain` does only that. What a stage works with is imported when it begins, so that a study that
+cannot run is refused at once.
 """
 
 from __future__ import annotations
@@ -10,28 +11,28 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import Progress
 
-from mri_vit.crossval import comparators, comparison, folds, work_units
+from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.work_units import Unit
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.explain import map_jobs as explaining
-from mri_vit.explain.inspection import inspect_network
-from mri_vit.prepare import prepared
-from mri_vit.prepare.patient import Excluded, without_excluded
-from mri_vit.qc.check import prepare
-from mri_vit.report.pages import report_files
-from mri_vit.report.pages.report_files import report_run as report
 from mri_vit.run import executors, files, integrity, jobs
 from mri_vit.run import folder as run_folder
 from mri_vit.run.screen import WARNING, progress, say, stop_clocks
 from mri_vit.settings.schema import Study
-from mri_vit.train.loop import Report
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from mri_vit.crossval.work_units import Unit
+    from mri_vit.explain.inspection.request import Request
+    from mri_vit.prepare.patient import Excluded
+    from mri_vit.report.pages.report_files import Written
+    from mri_vit.train.loop import Report
 
 Divided = tuple[list[Patient], list[Split]]  # the prepared patients and their folds, one split per repeat
 
@@ -41,10 +42,13 @@ def run(study: Study, console: Console) -> int:
     with run_folder.claimed(study) as folder:
         _refuse_evaluation(folder)
         patients = check(study, folder)
+        from mri_vit.crossval import power
+        from mri_vit.prepare.patient import without_excluded
+
         say(console, _device(study))
         if not (folder / files.FOLDS).exists():
             expected = folds.make(patients, study.endpoints, study.train, study.seed)
-            for caution in folds.power_cautions(patients, study.endpoints, expected):
+            for caution in power.power_cautions(patients, study.endpoints, expected):
                 say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, run_cohort.segmented(without_excluded(patients, excluded), study), folder)
@@ -61,7 +65,7 @@ def _device(study: Study) -> str:
     return f"networks are trained on {several}{run_folder.device()}"
 
 
-def exit_code(excluded: Excluded, written: report_files.Written) -> int:
+def exit_code(excluded: Excluded, written: Written) -> int:
     """1 where a verdict differs from a simulated effect, 3 where patients are excluded, else 0."""
     if not all(effect.as_expected for effect in written.metrics.expected_verdicts.values()):
         return 1
@@ -76,15 +80,24 @@ def check(study: Study, folder: Path) -> list[Patient]:
     return run_cohort.freeze(study, patients, folder)
 
 
+def prepare(study: Study, patients: list[Patient], folder: Path, console: Console) -> Excluded:
+    """Prepare and check every patient, see `qc.check.prepare`."""
+    from mri_vit.qc import check as quality
+
+    return quality.prepare(study, patients, folder, console)
+
+
 def pretrain(study: Study, folder: Path, console: Console) -> None:
     """Write the folds and pretrain the encoders that `train` starts from; print the last loss of each.
 
     Raises UsageError when no network of the study is pretrained.
     """
-    if not work_units.pretrains(study):
+    if not comparators.pretrains(study):
         raise UsageError('no network has pretraining enabled: set pretrain.method = "mae" or "dino" in the study or a comparator')
     comparators.refuse_missing_gpus(study)
     patients, splits = divided_before(study, folder)
+    from mri_vit.crossval import work_units
+
     _side_by_side(study, folder, console, "pretrain", work_units.encoder_units(study, patients, splits, folder))
     with progress(console) as bar:
         made = work_units.pretrain(study, patients, splits, folder, partial(_begin, bar, study, splits, folder))
@@ -104,6 +117,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
         comparators.refuse_missing_gpus(study)
         say(console, _device(study))
     patients, splits = divided or divided_before(study, folder)
+    from mri_vit.crossval import comparison, work_units
+
     for caution in comparators.cautions(study):
         say(console, caution, WARNING)
     integrity.refuse_changed_run(
@@ -124,6 +139,8 @@ def train(study: Study, folder: Path, console: Console, divided: Divided | None 
 
 def _side_by_side(study: Study, folder: Path, console: Console, name: str, units: Sequence[Unit]) -> None:
     """Run independent jobs in several processes, where the study asks for them; the next stage finds them done."""
+    from mri_vit.crossval import work_units
+
     at = executors.workplace(study, folder, name, study.train.workers, devices=study.train.devices)
     if (at.here and at.workers == 1) or not units:
         return
@@ -147,6 +164,8 @@ def divide(study: Study, patients: list[Patient], folder: Path) -> Divided:
         _refuse_evaluation(folder)
         splits = folds.make(patients, study.endpoints, study.train, study.seed)
         folds.save(splits, study.seed, file)
+    from mri_vit.prepare import prepared
+
     prepared.freeze_patients(study, patients, folder)
     return patients, splits
 
@@ -178,7 +197,16 @@ def explain(study: Study, folder: Path, console: Console, divided: Divided | Non
     `divided` are the patients and folds, where they have been read already.
     """
     patients, splits = divided or _trained(study, folder)
-    explaining.run(study, patients, splits[0], folder, console)
+    from mri_vit.explain import map_jobs
+
+    map_jobs.run(study, patients, splits[0], folder, console)
+
+
+def report(folder: Path, console: Console) -> Written:
+    """Write a run's report and print its results, see `report_files.report_run`."""
+    from mri_vit.report.pages import report_files
+
+    return report_files.report_run(folder, console)
 
 
 def _trained(study: Study, folder: Path) -> Divided:
@@ -195,7 +223,12 @@ def _refuse_evaluation(folder: Path) -> None:
         raise UsageError(f"{folder}: holds another run's evaluation, which has no network of its own; name that run")
 
 
-def inspect(study: Study, folder: Path, wanted: inspect_network.Request, output: Path | None, console: Console) -> Path:
+def inspect(study: Study, folder: Path, wanted: Request, output: Path | None, console: Console) -> Path:
     """Write a page on what a fold's network has learned, shown on one of its test patients; prints the page's path."""
     patients, splits = _trained(study, folder)
+    from mri_vit.explain.inspection.request import chosen_fold
+
+    chosen_fold(study, splits[0], wanted)  # before what takes longer to import
+    from mri_vit.explain.inspection import inspect_network
+
     return inspect_network.run(study, patients, splits[0], folder, wanted, output, console)

@@ -13,11 +13,6 @@ from mri_vit.data import sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers.new_patients import CONVERTED, read_new_patients
-from mri_vit.prepare import tumour
-from mri_vit.prepare.agreement import GRID
-from mri_vit.prepare.patient import prepare_patient
-from mri_vit.prepare.prepared import load_record
-from mri_vit.qc.check import findings_of
 from mri_vit.run import atomic, files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, printable, progress, say
@@ -70,6 +65,12 @@ def _rows_before(output: Path) -> dict[str, list[str]]:
 
 def _of_patient(patient: Patient, output: Path, scratch: Path) -> dict[str, Any]:
     """Prepare a patient on the finder's grid, keep mask and picture, and return the patient's row."""
+    from mri_vit.prepare import tumour
+    from mri_vit.prepare.agreement import GRID
+    from mri_vit.prepare.patient import prepare_patient
+    from mri_vit.prepare.prepared import load_record
+    from mri_vit.qc.check import findings_of
+
     channels = tuple(channel for channel in CHANNELS if patient.scans.get(channel))
     reference = next((channel for channel in T1_LIKE if channel in channels), FLAIR)
     settings = Prepare(reference=reference, needs=tuple(dict.fromkeys((reference, FLAIR))), tumour="found")

@@ -13,6 +13,7 @@ from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.defaults import CARD
 from mri_vit.settings.recipe import VIT
+from mri_vit.settings.source import fault, shown
 
 
 def status(study: StudyFile) -> None:
@@ -63,7 +64,7 @@ def inspect(
     from rich.console import Console
 
     from mri_vit import study as stages
-    from mri_vit.explain.inspection.inspect_network import Request
+    from mri_vit.explain.inspection.request import Request
 
     wanted = Request(model, fold, patient, position, layer, head, without)
     stages.inspect(loaded(run, {}), run, wanted, output, Console())
@@ -91,14 +92,20 @@ def report(
     """
     from rich.console import Console
 
-    from mri_vit.report.pages import report_files
     from mri_vit.run.folder import claimed
 
     if study and not predictions and not subgroups:
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
+            from mri_vit.report.pages import report_files
+
             report_files.report_run(folder, Console(), patient_pages)
     elif predictions and not study and set(overrides) == {"cohort", "output"}:
+        for table in (predictions, Path(overrides["cohort"])):
+            if wrong := fault(table):  # before what takes longer to import
+                raise UsageError(f"{shown(table)}: {wrong}".replace("no such file", "no such table"))
+        from mri_vit.report.pages import report_files
+
         report_files.report_table(
             predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
         )
@@ -182,6 +189,10 @@ def compare(a: Path, b: Path, *, output: Annotated[Path | None, Output] = None) 
     """
     from rich.console import Console
 
+    from mri_vit.run.folder import refuse_unfinished
+
+    for run in (a, b):
+        refuse_unfinished(run)  # before what takes longer to import
     from mri_vit.finished import compare as stage
 
     stage.run(a, b, output, Console())
@@ -229,7 +240,9 @@ def features(
     axes
         Orientation of the array's axes, such as RAS; SAR is nnU-Net's z, y, x.
     """
-    study = None if any(source.glob(f"*/{files.TOKENS}")) else loaded(source, {})  # before what takes longer to import
+    study = None if any(source.glob(f"*/{files.TOKENS}")) else loaded(source, {})
+    if wrong := fault(weights):  # before what takes longer to import
+        raise UsageError(f"{shown(weights)}: {wrong} (--weights)")
     from rich.console import Console
 
     from mri_vit.features import extraction

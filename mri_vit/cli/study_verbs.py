@@ -86,10 +86,10 @@ def qc(study: StudyFile, **overrides: Overrides) -> int:
 
     from rich.console import Console
 
-    from mri_vit.qc import page
-
     console = Console()
     with _checked_cohort(settings, console) as checked:
+        from mri_vit.qc import page
+
         page.write(settings, checked, settings.output / files.QC_FOLDER, console)
         return 3 if checked.excluded else 0
 
@@ -113,11 +113,12 @@ def explain(study: StudyFile, **overrides: Overrides) -> None:
 def _checked_cohort(settings: Study, console: Console) -> Iterator[CheckedCohort]:
     """Prepare and check every patient, without making folds; the run's folder is locked meanwhile."""
     from mri_vit.data import cohort, run_cohort
-    from mri_vit.qc.check import prepare_and_check
     from mri_vit.run.folder import claimed
 
     with claimed(settings) as folder:
         patients = run_cohort.freeze(settings, cohort.of_study(settings), folder)
+        from mri_vit.qc.check import prepare_and_check  # here, because its libraries take a second to import
+
         yield prepare_and_check(settings, patients, folder, console)
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.predictors import patient_tables
 from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings import source
@@ -26,6 +25,8 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
     if study.controls.slices and (wrong := source.fault(study.controls.slices)):
         raise UsageError(f"slices: {source.shown(study.controls.slices)}: {wrong} (controls.slices)")
     if study.controls.radiomics:
+        from mri_vit.predictors import patient_tables  # here, because pandas takes as long to import as all else
+
         patient_tables.installed()
     refuse_missing_gpus(study)
     import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
@@ -54,6 +55,11 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
             raise UsageError(f"{name}: {error}") from None
     if study.controls.slices:
         encoder_2d(read_2d(study.controls.slices))
+
+
+def pretrains(study: Study) -> bool:
+    """Whether the study's own network or any of its comparators starts from a pretraining of its own."""
+    return any(of.pretrain.method != "none" for of in networks(study).values())
 
 
 def refuse_missing_gpus(study: Study) -> None:

@@ -89,11 +89,6 @@ def run_pretraining(job: Job, report: Report | None = None) -> Pretraining:
     return Pretraining(job.title, job.file, float(table.loss.iloc[-1]), collapse)
 
 
-def pretrains(study: Study) -> bool:
-    """Whether the study's own network or any of its comparators starts from a pretraining of its own."""
-    return any(of.pretrain.method != "none" for of in networks(study).values())
-
-
 def starting_study(study: Study, home: Path, folder: Path) -> Study:
     """The study as training in a fold's `folder` starts: from the encoder pretrained for it; `home` is the network's folder."""
     if study.pretrain.method == "none":

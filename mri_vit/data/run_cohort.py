@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from mri_vit.data import cohort, nifti, sheet
+from mri_vit.data import cohort, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.run import files, folder
@@ -159,6 +159,8 @@ def synthetic_note(patients: Sequence[Patient], study: Study) -> dict[str, str]:
     All are where the study says which effects were simulated (`report.expected_verdicts`), whoever made the cohort; and where
     every id is one of the built-in cohort, because another program that saves the scans again drops their mark.
     """
+    from mri_vit.data import nifti  # here and below, because nibabel takes a quarter of a second to import
+
     subjects = {patient.subject for patient in patients}
     marked = {patient.subject for patient in patients if nifti.SYNTHETIC in _notes(study.prepared / patient.id)}
     count = len(subjects if study.report.expected_verdicts or all_from_demo(patient.id for patient in patients) else marked)
@@ -192,6 +194,8 @@ def real_patients(patients: Sequence[Patient]) -> list[Patient]:
 
 
 def _is_real(file: Path) -> bool:
+    from mri_vit.data import nifti
+
     try:
         with file.open("rb") as opened:
             return not nifti.announced(opened.read(nifti.START_BYTES), file.name.endswith(".gz")).synthetic

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,36 +23,22 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.explain import map_scores
 from mri_vit.explain.faithfulness import ReferenceNetworks, reference_networks
+from mri_vit.explain.map_list import Job, jobs, jobs_of
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.explain.methods.patient_maps import of_patient
-from mri_vit.explain.outputs import group_maps, map_files, records
+from mri_vit.explain.outputs import group_maps, map_files
 from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.prepare import prepared
 from mri_vit.run import executors, files, integrity, resource
 from mri_vit.run.atomic import write_bytes
-from mri_vit.run.integrity import as_written, read_json
 from mri_vit.run.jobs import close_ledger, working_on
 from mri_vit.run.screen import progress
 from mri_vit.settings.recipe import SHUFFLED, VIT
 from mri_vit.settings.schema import Study
 
 Weights = tuple[Path, int]  # a file of weights and when it was written, in ns
-MAKE_AGAIN = "delete it, and the same command makes it anew"
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is still to do for a patient by a model: whether maps are to be written, whether they are to be evaluated."""
-
-    patient: Patient
-    networks: Path  # the folder of the model's folds: in an evaluation it is in another run than that which holds the maps
-    fold: int
-    folds: int  # of the split
-    drawn: bool
-    scored: bool
-    model: str = VIT
 
 
 def run(study: Study, patients: Sequence[Patient], split: Split, folder: Path, console: Console) -> None:
@@ -82,7 +67,7 @@ def run_on_unseen(study: Study, patients: Sequence[Patient], networks: Path, fol
     here.
     """
     fold_of = {patient.id: 0 for patient in patients}
-    _do(_jobs(study, patients, fold_of, folds, networks, folder, VIT), study, patients, networks, folder, console)
+    _do(jobs_of(study, patients, fold_of, folds, networks, folder, VIT), study, patients, networks, folder, console)
 
 
 def _do(
@@ -98,52 +83,6 @@ def _do(
             bar.update(task, advance=1)
     if todo or not finished(folder):
         finish(study, patients, folder)
-
-
-def jobs(study: Study, patients: Sequence[Patient], split: Split, run: Path) -> dict[str, Job]:
-    """By patient, of a comparator by its name and patient; fold after fold, so that a worker rarely changes its networks."""
-    fold_of = {name: fold for fold, names in enumerate(split) for name in names}
-    todo = {}
-    for model, of in explained(study).items():
-        home = comparator_folder(run, model)
-        own = _jobs(of, patients, fold_of, len(split), home, home, model)
-        todo |= {job_name(model, patient): job for patient, job in own.items()}
-    return todo
-
-
-def job_name(model: str, patient: str) -> str:
-    """What a job is called where progress is shown."""
-    return patient if model == VIT else f"{model} {patient}"
-
-
-def _jobs(
-    study: Study, patients: Sequence[Patient], fold_of: Mapping[str, int], folds: int, networks: Path, run: Path, model: str
-) -> dict[str, Job]:
-    drawn, scored = ({p.id for p in patients[:limit]} for limit in (study.explain.patients, study.explain.scored))
-    settings = study.explain.of_maps
-    todo = {}
-    for patient in sorted(patients, key=lambda p: fold_of[p.id]):
-        maps, scores = run / files.MAPS / patient.id / files.MAP, run / files.SCORES / f"{patient.id}.json"
-        draw = patient.id in drawn and not (_made(maps, records.MAP_SCHEMA, settings) and _has_pictures(maps))
-        score = patient.id in scored and not _made(scores, records.SCORE_SCHEMA, settings)
-        if draw or score:
-            todo[patient.id] = Job(patient, networks, fold_of[patient.id], folds, draw, score, model)
-    return todo
-
-
-def _made(file: Path, schema: int, settings: dict[str, Any]) -> bool:
-    """Whether the file is there, in today's layout, and was made with these settings."""
-    if not file.exists():
-        return False
-    content = read_json(file, remedy=MAKE_AGAIN)
-    return (content.get("schema"), content.get("settings")) == (schema, settings)
-
-
-def _has_pictures(file: Path) -> bool:
-    """Whether every picture is there; the report would miss one that was deleted."""
-    entries = read_json(file, ("maps",), MAKE_AGAIN)["maps"]
-    with as_written(file, MAKE_AGAIN):
-        return all((file.parent / entry["overlay"]).exists() for entry in entries)
 
 
 def files_read(todo: Mapping[str, Job], study: Study) -> Iterator[tuple[Patient, Path]]:

@@ -18,6 +18,7 @@ from mri_vit.errors import UsageError
 from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read_run
 from mri_vit.run import files, integrity
+from mri_vit.run.folder import refuse_unfinished
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import Endpoint
@@ -104,15 +105,7 @@ def paired(a: Opened, b: Opened) -> Runs:
 
 
 def _opened(folder: Path, console: Console) -> Opened:
-    if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder; expected the folder of a finished run")
-    evaluated = (folder / files.EVALUATION).is_file()
-    needed = (files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *(() if evaluated else (files.FOLDS,)))
-    if lacking := [name for name in needed if not (folder / name).is_file()]:
-        raise UsageError(
-            f"{folder}: no {lacking[0]}; a run can be compared once `mri-vit train`, or `mri-vit evaluate` on another cohort, "
-            "is done"
-        )
+    refuse_unfinished(folder)
     integrity.refuse_changed_run(folder, console, names=integrity.TABLES)
     run = read_run(folder)
     if not len(run.predictions):

@@ -1,4 +1,7 @@
-"""Predict new patients: a finished run and a patient's scans, or a table of several, in; a folder per patient and tables out."""
+"""Predict new patients: a finished run and a patient's scans, or a table of several, in; a folder per patient and tables out.
+
+What prepares and predicts is imported once nothing is left to refuse.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rich.console import Console
 
-from mri_vit.data import predictions, run_cohort
+from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UnusablePatient, UsageError
-from mri_vit.finished import predicted_endpoints, predicted_patient, reference, trained_run
-from mri_vit.finished.predicted_endpoints import RunResults
-from mri_vit.finished.predicted_patient import Basis
-from mri_vit.finished.prediction_document import Prediction, RunFacts, Weights
+from mri_vit.finished import trained_run
 from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.importers.new_patients import CONVERTED, NewPatients, read_new_patients
-from mri_vit.prepare.patient import Excluded, excluded_table, without_excluded
-from mri_vit.qc.check import prepare
 from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
@@ -31,6 +29,9 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.source import licence_caution, licence_text, stated_licence
 
 if TYPE_CHECKING:
+    from mri_vit.finished.predicted_patient import Basis
+    from mri_vit.finished.prediction_document import Prediction, RunFacts
+    from mri_vit.prepare.patient import Excluded
     from mri_vit.report.schema.metrics import Metrics
 
 RESERVED = {  # names in the output
@@ -85,6 +86,12 @@ def predict(run_home: Path, source: Path, output: Path, workers: int, allowed: A
     with run_folder.claimed(study) as folder:
         new = read_new_patients(source, study.channels, study.prepare.needs, output, lambda line: say(console, line, WARNING))
         real = run_cohort.refuse_real(run.folder, new.patients, allowed.synthetic, "--allow-synthetic")
+        if not run.networks:
+            raise UsageError(f"{run.folder}: no fold has {files.WEIGHTS}; the networks of a run are needed to predict")
+        from mri_vit.finished import predicted_patient
+        from mri_vit.prepare.patient import excluded_table, without_excluded
+        from mri_vit.qc.check import prepare
+
         for table in (files.PREDICTIONS, files.SURVIVAL):  # of an earlier command, which may have shown more
             (folder / table).unlink(missing_ok=True)
         began = time.monotonic()
@@ -135,13 +142,16 @@ def _predicted(
     console: Console,
 ) -> Excluded:
     """Write the folders and tables of prepared patients; returns those whose scans could not be read for the maps."""
-    if not run.networks:
-        raise UsageError(f"{run.folder}: no fold has {files.WEIGHTS}; the networks of a run are needed to predict")
+    from mri_vit.data import predictions
+    from mri_vit.finished import network_outputs, predicted_endpoints, predicted_patient, reference
+    from mri_vit.finished.predicted_endpoints import RunResults
+    from mri_vit.finished.predicted_patient import Basis
+    from mri_vit.prepare.patient import without_excluded
+    from mri_vit.report import assembly
+
     overlaps = trained_run.overlap(run, study.prepared, patients, console)
     excluded = [] if allowed.known else trained_run.refused_patients(run, study.cohort, overlaps, console)
     patients = without_excluded(patients, excluded)
-    from mri_vit.report import assembly  # here, because it imports what a report needs, for seconds
-
     metrics, verdicts = assembly.metrics_of_folder(run.folder)
     with progress(console) as bar:
         total = len(run.networks)
@@ -151,7 +161,7 @@ def _predicted(
         bar.update(task, completed=total, note="")
         compared = time.monotonic()
         task = bar.add_task("predict", total=total, note="")
-        outputs = trained_run.fold_outputs(run, study, patients, lambda: bar.update(task, advance=1))
+        outputs = network_outputs.fold_outputs(run, study, patients, lambda: bar.update(task, advance=1))
         seconds |= {"reference": (compared - began) / len(patients), "networks": (time.monotonic() - compared) / len(patients)}
     facts = _facts(run, metrics, verdicts)
     basis = Basis(
@@ -186,7 +196,8 @@ def _predicted(
 
 
 def _facts(run: TrainedRun, metrics: Metrics, verdicts: Literal["report", "computed"]) -> RunFacts:
-    from mri_vit.report.words.protocol import tumour_masks  # here, for the same reason
+    from mri_vit.finished.prediction_document import RunFacts, Weights
+    from mri_vit.report.words.protocol import tumour_masks
 
     study, home = run.study, run.folder
     masks = tumour_masks(study.prepare, study.channels, tuple(metrics.tumours.values()))

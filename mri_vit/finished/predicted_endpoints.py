@@ -17,6 +17,7 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.prediction_document import (
     Binary,
     BinaryValue,
@@ -30,7 +31,6 @@ from mri_vit.finished.prediction_document import (
     SurvivalValue,
     is_trusted,
 )
-from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.metrics.calibration import calibration_line, drawn_lines, log_odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, counts, percentile_interval
 from mri_vit.metrics.within_fold import leak_level

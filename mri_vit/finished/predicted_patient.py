@@ -24,6 +24,7 @@ from mri_vit.explain.outputs import map_files
 from mri_vit.explain.outputs.overlays import OPACITY, SCALE
 from mri_vit.explain.outputs.records import RESEARCH, MapRecord, NetworkId, parse
 from mri_vit.finished import predicted_endpoints, prediction_document, reference
+from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.predicted_endpoints import RunResults, on_line
 from mri_vit.finished.prediction_document import (
     Binary,
@@ -40,7 +41,7 @@ from mri_vit.finished.prediction_document import (
     Survival,
 )
 from mri_vit.finished.reference import Reference
-from mri_vit.finished.trained_run import FoldOutputs, Place
+from mri_vit.finished.trained_run import Place
 from mri_vit.model import network
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.prepare.tumour import described, of_record

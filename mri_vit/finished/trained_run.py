@@ -1,37 +1,33 @@
-"""A trained run: its settings, folds and networks, what these predict for prepared patients, and whether it knows a patient.
+"""A trained run: its settings, folds and networks, and whether it knows a patient. Quick to import: what it needs for less than a
+refusal is imported where it is needed.
 
-Nothing is fitted anew. Patients are compared by the voxels of their scans; an equal id alone is a warning.
-Letters: t horizons (`predictions.HORIZONS_DAYS`), d width of what the heads read.
+Patients are compared by the voxels of their scans; an equal id alone is a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
-from jaxtyping import Float
 from rich.console import Console
 
 from mri_vit.crossval import folds
 from mri_vit.crossval.comparators import comparator_folder, networks
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.loop import Tables, fold_seed, parts, stacked
 from mri_vit.data import cohort, run_cohort
-from mri_vit.data.cohort import Patient, without_labels
+from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.finished.prediction_document import Known
-from mri_vit.model.weights import image_exposed, label_exposed
-from mri_vit.predictors.network import Neural
-from mri_vit.prepare.patient import Excluded
-from mri_vit.prepare.prepared import voxels
 from mri_vit.run import files, folder
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.settings.schema import Study
+
+if TYPE_CHECKING:
+    from mri_vit.prepare.patient import Excluded
 
 Place = tuple[int, int]  # repeat and fold, counted from 0
 
@@ -74,6 +70,8 @@ class TrainedRun:
 
     def fold_patients(self) -> Iterator[tuple[Place, list[Patient], list[Patient], list[Patient]]]:
         """Each fold's place with its training, validation and test patients."""
+        from mri_vit.crossval.loop import fold_seed, parts
+
         for repeat, split in enumerate(self.splits):
             for fold, ids in enumerate(split):
                 yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study.seed, repeat, fold))
@@ -93,6 +91,8 @@ class TrainedRun:
 
     def twin(self, prepared: Path) -> str | None:
         """The run's patient who has a scan with the same voxels as a prepared patient."""
+        from mri_vit.prepare.prepared import voxels
+
         return next((self.scans[sha256] for sha256 in voxels(prepared) if sha256 in self.scans), None)
 
     def training_clause(self, subject: str) -> str:
@@ -121,78 +121,6 @@ def open_run(run: Path) -> TrainedRun:
     return TrainedRun(run, folder.run_settings(run))
 
 
-def mean_of_folds(home: Path, study: Study, patients: Sequence[Patient], report: Callable[[int, int], None]) -> Tables:
-    """(patient, endpoint, score, models) and (patient, endpoint, horizon_days, survival, models), averaged over the folds.
-
-    `home` holds the folds of a network, one of which is in memory at a time; `report` gets the number of folds done, and of all.
-    """
-    predicted = []
-    homes = sorted(file.parent for file in home.glob(f"{files.FOLD_GLOB}/{files.WEIGHTS}"))
-    for done, fold in enumerate(homes, 1):
-        predicted.append(Neural.fitted(study, fold).predict([without_labels(patient) for patient in patients]))
-        report(done, len(homes))
-    return averaged(predicted)
-
-
-def averaged(tables: Iterable[Tables]) -> Tables:
-    """The mean of several models' tables, and the number of models in each mean: a fold may lack the head of an endpoint."""
-    means = []
-    for parts_of, value, keys in zip(
-        zip(*tables, strict=True),
-        ("score", "survival"),
-        (["patient", "endpoint"], ["patient", "endpoint", "horizon_days"]),
-        strict=True,
-    ):
-        grouped = stacked(parts_of).groupby(keys, sort=False)[value].agg(["mean", "size"])
-        grouped.columns = [value, "models"]
-        means.append(grouped.reset_index())
-    return means[0], means[1]
-
-
-@dataclass(frozen=True, eq=False)
-class FoldOutputs:
-    """Outputs of one fold's networks for one patient; with several seeds, `features` are the first's."""
-
-    repeat: int
-    fold: int
-    scores: tuple[dict[str, float], ...]  # by seed, by endpoint
-    survival: tuple[dict[str, Float[np.ndarray, " t"]], ...]  # likewise
-    features: Float[np.ndarray, " d"]
-
-    def score(self, endpoint: str) -> float:
-        """The fold's score: the mean over its seeds."""
-        return float(np.mean([scores[endpoint] for scores in self.scores]))
-
-
-def fold_outputs(
-    run: TrainedRun, study: Study, patients: Sequence[Patient], step: Callable[[], None]
-) -> dict[str, list[FoldOutputs]]:
-    """By patient the outputs of each fold's networks, one fold in memory at a time.
-
-    `study` is the run's, with the folder in which `patients` are prepared; no label is read. `step` is called after each fold.
-    """
-    unlabelled = [without_labels(patient) for patient in patients]
-    outputs: dict[str, list[FoldOutputs]] = {patient.id: [] for patient in patients}
-    for (repeat, fold), home in run.networks.items():
-        neural = Neural.fitted(study, home)
-        tables = neural.predict_each(unlabelled)
-        features = neural.represent(unlabelled)
-        for index, patient in enumerate(patients):
-            scores = tuple(
-                dict(zip(own.endpoint, own.score.astype(float), strict=True))
-                for own in (score[score.patient == patient.id] for score, _ in tables)
-            )
-            survival = tuple(_survival(table, patient) for _, table in tables)
-            outputs[patient.id].append(FoldOutputs(repeat, fold, scores, survival, features[index]))
-        step()
-    return outputs
-
-
-def _survival(table: pd.DataFrame, patient: Patient) -> dict[str, Float[np.ndarray, " t"]]:
-    own = table.loc[table.patient == patient.id]
-    return {str(name): own.loc[own.endpoint == name, "survival"].to_numpy(float) for name in own.endpoint.unique()}
-
-
 def exposed_patients(run: TrainedRun, patients: Sequence[Patient], exposed: Callable[[Path], list[str]]) -> dict[str, list[str]]:
     """By network, the ids among `patients` that its starting weights were `exposed` to, except the run's own patients.
 
@@ -219,6 +147,8 @@ def overlap(run: TrainedRun, prepared: Path, patients: Sequence[Patient], consol
 
     Raises IntegrityError where the run's hashes of voxels are damaged, UsageError where an older version recorded none.
     """
+    from mri_vit.model.weights import image_exposed, label_exposed
+
     weights = [home / files.WEIGHTS for home in run.networks.values()]
     exposed = {name for file in weights for known in (label_exposed, image_exposed) for name in known(file)} - run.subjects
     overlaps = {}
@@ -254,3 +184,14 @@ def refused_patients(run: TrainedRun, cohort: Path, overlaps: Mapping[str, Known
     for name, reason in reasons.items():
         say(console, f"excluded {name}: {reason}", WARNING)
     return [{"patient": name, "file": "", "reason": reason} for name, reason in reasons.items()]
+
+
+def lacking(run: TrainedRun) -> dict[str, str]:
+    """By network of the run that lacks weights, and so cannot predict: the folds that lack them."""
+    notes = {}
+    for name, of in networks(run.study).items():
+        homes = [files.fold_folder(comparator_folder(run.folder, name), *place) for place in run.places]
+        seeds = {home.name: [files.seed_folder(home, seed) / files.WEIGHTS for seed in range(of.train.seeds)] for home in homes}
+        if gone := [fold for fold, weights in seeds.items() if not all(file.is_file() for file in weights)]:
+            notes[name] = f"not judged here: the weights of {', '.join(gone)} no longer exist"
+    return notes

@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from mri_vit.crossval import comparators, folds
+from mri_vit.crossval import comparators, folds, power
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
@@ -71,7 +71,7 @@ def check(study: Study) -> Check:
         needs, faults = _networks(study, table.patients, kept, splits, scans.usual_voxels(info))
         findings += faults
     if not any(finding.severity == "refused" for finding in findings):
-        findings += [_finding("noticed", "labels", words) for words in folds.power_cautions(kept, study.endpoints, splits)]
+        findings += [_finding("noticed", "labels", words) for words in power.power_cautions(kept, study.endpoints, splits)]
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
     return Check(

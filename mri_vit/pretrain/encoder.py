@@ -10,12 +10,11 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from mri_vit.data.cohort import Patient
@@ -34,6 +33,9 @@ from mri_vit.settings.sections import Grid
 from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, less_memory, on_devices, part
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, even_optimiser, steps
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 SHARED = {"betas", "weight_decay", "warmup", "grad_clip_norm", "token_budget", "flip_lr", "intensity_jitter"}  # of [train]
 

@@ -11,7 +11,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +25,9 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
 IMAGING = ("SimpleITK", "nibabel")
+DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd")  # one is there where Linux drives a GPU that torch can use
+# Flags by which torch's dispatch (aten/src/ATen/native/DispatchStub.cpp, by cpuinfo) chooses, the best first.
+INSTRUCTIONS = {"AVX512": {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"}, "AVX2": {"avx2", "fma"}}
 PACKAGES = ("mri-vit", "torch", "monai", "numpy", "scipy", *IMAGING, "scikit-learn", "lifelines", "lightning-fabric")
 # Settings that may change between the stages of one run: no result depends on them.
 FREE = {"explain", "report", "executor", "slurm", "prepare.workers", "train.workers", "output", "prepared"}
@@ -181,20 +184,47 @@ def environment(study: Study) -> dict[str, Any]:
 
 def device() -> str:
     """The device that training would use, and its name; of a processor also the instructions, on which last digits depend."""
-    import torch
+    if any(Path(file).exists() for file in DRIVERS) or not (instructions := instructions_of(_cpuinfo("flags").split())):
+        import torch  # here, because it takes a second and more, which a study that is refused need not wait for
 
-    if torch.cuda.is_available():
-        return f"GPU {torch.cuda.get_device_name()}"
-    return f"CPU {processor()} ({torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores)"
+        if torch.cuda.is_available():
+            return f"GPU {torch.cuda.get_device_name()}"
+        instructions = torch.backends.cpu.get_cpu_capability()
+    return f"CPU {processor()} ({instructions}, {os.cpu_count()} cores)"
+
+
+def instructions_of(flags: Collection[str]) -> str:
+    """What torch calls the vector instructions that it uses with these flags of an x86 processor; "" where it has to be asked."""
+    if os.environ.get("ATEN_CPU_CAPABILITY"):  # by which torch is told to use fewer
+        return ""
+    return next((name for name, needed in INSTRUCTIONS.items() if needed.issubset(flags)), "")
 
 
 def processor() -> str:
     """The processor's name, or at least its kind."""
+    return _cpuinfo("model name") or platform.machine()
+
+
+def _cpuinfo(key: str) -> str:
+    """What Linux says of the first processor; "" where there is no such line, and of another kernel."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # another kernel
-        return platform.machine()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")
+
+
+def refuse_unfinished(run: Path) -> None:
+    """Raise UsageError where a folder holds no finished run or evaluation."""
+    if not run.is_dir():
+        raise UsageError(f"{run}: no such folder; expected the folder of a finished run")
+    evaluated = (run / files.EVALUATION).is_file()
+    needed = (files.STUDY, files.ENVIRONMENT, files.COHORT, files.PREDICTIONS, *(() if evaluated else (files.FOLDS,)))
+    if lacking := [name for name in needed if not (run / name).is_file()]:
+        raise UsageError(
+            f"{run}: no {lacking[0]}; a run can be compared once `mri-vit train`, or `mri-vit evaluate` on another cohort, is"
+            " done"
+        )
 
 
 def _commit() -> str | None:

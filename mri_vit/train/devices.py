@@ -12,13 +12,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import torch
-from lightning_fabric import Fabric
-from lightning_fabric.loggers.logger import Logger
-from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from mri_vit.data.draw import Draw
@@ -27,6 +23,10 @@ from mri_vit.model.encoder import Block
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings.recipe import Model, Train
 from mri_vit.settings.schema import Study
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+    from lightning_fabric.loggers.logger import Logger
 
 logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its tips on cards and precision, once for each fold
 Gather = Callable[[Tensor], Tensor]  # from what a process has for its share of a batch to that of the whole batch
@@ -57,6 +57,9 @@ def on_devices(study: Study, function: Callable[..., T], *arguments: Any, logger
 
 def one_device(study: Study, *loggers: Logger) -> Fabric:
     """Fabric on the GPU where there is one, in the study's precision; there with algorithms that give the same bits each time."""
+    from lightning_fabric import Fabric  # here, because it takes twice as long to import as torch, and predicting needs none
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+
     fabric = Fabric(
         accelerator="auto",
         devices=1,
@@ -70,6 +73,10 @@ def one_device(study: Study, *loggers: Logger) -> Fabric:
 
 def several_devices(study: Study, *loggers: Logger) -> Fabric:
     """Fabric on `train.devices` GPUs; it still has to be launched. Raises UsageError where there are fewer."""
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
     count = study.train.devices
     require_gpus(count)
     return Fabric(

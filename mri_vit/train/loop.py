@@ -13,16 +13,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from mri_vit.data.draw import stream
 from mri_vit.errors import BadNumbers
 from mri_vit.settings.schema import Study
 from mri_vit.train.checkpoint import State
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 EMBEDDING = ("encoder.embed.", "encoder.cls", "encoder.position")
 BLOCKS = "encoder.blocks."

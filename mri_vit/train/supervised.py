@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int16
-from lightning_fabric import Fabric
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
@@ -38,6 +37,9 @@ from mri_vit.train import checkpoint
 from mri_vit.train.devices import Gather, gathering, of_one, on_devices, part, share_out
 from mri_vit.train.loop import Learner, Objective, Rates, Report, Schedule, Turn, optimiser, steps
 from mri_vit.train.mask_supervision import Masks, MaskSupervised
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 # patients whose mean and variance of a batch-normalised number are known to a tenth of its spread (1/√64 and less)
 SETTLED_PATIENTS = 64
@@ -268,6 +270,8 @@ def fit(
     The whole state is written from time to time: a killed run resumes from there and ends with the same bytes. On several
     devices nothing is reported meanwhile. `encode` builds the encoder: a study's own, or a variant of it.
     """
+    from lightning_fabric.loggers.tensorboard import TensorBoardLogger  # here, because predicting needs nothing of it
+
     logger = TensorBoardLogger(folder, name="tensorboard", version="")
     local_report = report if study.train.devices == 1 else None  # what it calls lives in this process
     on_devices(study, fit_on, train, val, study, folder, seed, local_report, encode, loggers=(logger,))

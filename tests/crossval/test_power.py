@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from mri_vit.crossval import folds
+from mri_vit.crossval import power
 from mri_vit.data.cohort import Patient
 from mri_vit.metrics import within_fold
 from mri_vit.report.numbers import chance
@@ -51,7 +51,7 @@ def judged(endpoint: Endpoint, patients: list[Patient], split: list[list[str]], 
 @pytest.mark.parametrize("endpoint", [MARKER, OS], ids=["marker", "survival"])
 def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoint: Endpoint, counts: tuple[int, int], parts: int):
     patients, split = people(*counts, parts)
-    limit = folds.least_detectable(patients, endpoint, [split])
+    limit = power.least_detectable(patients, endpoint, [split])
     truth = np.array([p.labels["mgmt"] if endpoint is MARKER else -p.labels["os_days"] for p in patients])
     random, sides = np.random.default_rng(1), set()
     for noise in np.geomspace(0.01, 10, 60):
@@ -69,26 +69,26 @@ def test_the_report_states_the_limit_that_was_stated_before_however_many_scores_
     score = np.random.default_rng(2).integers(levels, size=len(patients)).astype(float)
     nothing = chance.Background("cross-validation", pd.DataFrame(), pd.DataFrame(), {})
     test = chance.measure(endpoint, rows(patients, split, score), nothing).chance_test
-    assert test.least == pytest.approx(folds.least_detectable(patients, endpoint, [split]))
+    assert test.least == pytest.approx(power.least_detectable(patients, endpoint, [split]))
     assert test.least >= within_fold.least_above_chance(test.error, test.inflation) - 1e-9
 
 
 def test_thirteen_patients_show_nothing_below_about_nine_tenths():
     patients, split = people(6, 7, 3)
-    (said,) = folds.power_cautions(patients, (MARKER,), [split])
+    (said,) = power.power_cautions(patients, (MARKER,), [split])
     assert "mgmt: 13 patients: an AUC below about 0.9" in said
 
 
 def test_a_study_that_can_show_what_is_published_is_not_cautioned():
     patients, split = people(41, 41, 3)
-    assert not list(folds.power_cautions(patients, (MARKER, OS), [split]))
-    assert folds.least_detectable(patients, MARKER, [split]) == pytest.approx(0.65, abs=0.02)
+    assert not list(power.power_cautions(patients, (MARKER, OS), [split]))
+    assert power.least_detectable(patients, MARKER, [split]) == pytest.approx(0.65, abs=0.02)
 
 
 def test_two_patients_can_show_nothing_and_none_are_not_spoken_of():
     patients, split = people(1, 1, 1)
     limit = within_fold.least_above_chance(0.5, 1.5)
     assert limit > 1
-    assert "no AUC" in folds.power_sentence("AUC", limit)
+    assert "no AUC" in power.power_sentence("AUC", limit)
     unknown = [Patient(p.id, {}, {"mgmt": float("nan")}, {}) for p in patients]
-    assert not list(folds.power_cautions(unknown, (MARKER,), [split]))
+    assert not list(power.power_cautions(unknown, (MARKER,), [split]))

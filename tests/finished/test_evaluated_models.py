@@ -20,7 +20,7 @@ from mri_vit.data import cohort, predictions, run_cohort
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.covariates import clinical_table
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.finished import evaluate
+from mri_vit.finished import evaluated_models
 from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.predictors import late_fusion
 from mri_vit.predictors.late_fusion import LateFusion
@@ -94,7 +94,7 @@ def content(folder: Path) -> dict[Path, bytes]:
 def test_every_model_is_judged_in_one_form_and_the_run_is_not_written_to(asked):
     past, study, others = asked
     before = content(past.output)
-    found, notes = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
+    found, notes = evaluated_models.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     assert content(past.output) == before
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", "deep", FUSED, "clinical", "site"]
     made = predictions.load(past.output / files.PREDICTIONS)
@@ -106,13 +106,13 @@ def test_every_model_is_judged_in_one_form_and_the_run_is_not_written_to(asked):
             own = made.loc[(made.model == scores.model.iloc[0]) & (made.endpoint == name)]
             thresholds = own.groupby("fold").threshold.first()
             np.testing.assert_allclose(rows.threshold.astype(float), thresholds.mean())
-    assert notes["shuffled"] == evaluate.NO_LEAK
+    assert notes["shuffled"] == evaluated_models.NO_LEAK
     assert "deep" not in notes
 
 
 def test_a_comparator_says_the_mean_over_folds_of_the_mean_over_seeds(asked):
     past, study, others = asked
-    found, _ = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
+    found, _ = evaluated_models.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     blind = [without_labels(p) for p in others]
     one = networks(study)["deep"].model_copy(update={"train": networks(study)["deep"].train.model_copy(update={"seeds": 1})})
     homes = [comparator_folder(past.output, "deep") / fold / seed for fold in ("fold-1", "fold-2") for seed in ("", "seed-2")]
@@ -141,7 +141,7 @@ def test_late_fusion_and_controls_say_what_those_of_the_run_would_have_said_of_t
         ):
             predictor.fit(train, val)
             said[name].append(predictor.predict([without_labels(p) for p in renamed]))
-    found, notes = evaluate.tables(TrainedRun(past.output, past), study, others, CONSOLE)
+    found, notes = evaluated_models.tables(TrainedRun(past.output, past), study, others, CONSOLE)
     for name, folds_said in said.items():
         for which, value in enumerate(("score", "survival")):
             each = pd.concat([by_key(tables[which], value) for tables in folds_said], axis=1)
@@ -157,7 +157,7 @@ def test_a_run_whose_late_fusion_was_weighed_otherwise_than_its_patients_say_is_
     shutil.copytree(past.output, tmp_path / "run")
     (tmp_path / "run" / files.COMPARATORS / FUSED / "fold-1" / files.FUSION).write_text('{"mgmt": "other"}')
     with pytest.raises(IntegrityError, match="fitted again"):
-        evaluate.tables(TrainedRun(tmp_path / "run", past), study, others, CONSOLE)
+        evaluated_models.tables(TrainedRun(tmp_path / "run", past), study, others, CONSOLE)
 
 
 def test_a_model_whose_files_are_gone_is_noted_with_its_reason_and_the_others_are_judged(asked, tmp_path):
@@ -165,12 +165,12 @@ def test_a_model_whose_files_are_gone_is_noted_with_its_reason_and_the_others_ar
     run = tmp_path / "run"
     shutil.copytree(past.output, run)
     (comparator_folder(run, "deep") / "fold-2" / "seed-2" / files.WEIGHTS).unlink()
-    found, notes = evaluate.tables(TrainedRun(run, past), study, others, CONSOLE)
+    found, notes = evaluated_models.tables(TrainedRun(run, past), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", FUSED, "clinical", "site"]
     assert notes["deep"] == "not judged here: the weights of fold-2 no longer exist"
     for fold in ("fold-1", "fold-2"):
         (run / fold / files.WEIGHTS).unlink()
-    found, notes = evaluate.tables(TrainedRun(run, past), study, others, CONSOLE)
+    found, notes = evaluated_models.tables(TrainedRun(run, past), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["clinical", "site"]
     assert notes["vit"] == notes[FUSED] == "not judged here: the weights of fold-1, fold-2 no longer exist"
 
@@ -178,7 +178,7 @@ def test_a_model_whose_files_are_gone_is_noted_with_its_reason_and_the_others_ar
 def test_without_the_runs_own_prepared_patients_late_fusion_is_noted(asked, tmp_path):
     past, study, others = asked
     elsewhere = past.model_copy(update={"prepared": tmp_path / "nowhere"})
-    found, notes = evaluate.tables(TrainedRun(past.output, elsewhere), study, others, CONSOLE)
+    found, notes = evaluated_models.tables(TrainedRun(past.output, elsewhere), study, others, CONSOLE)
     assert [scores.model.iloc[0] for scores, _ in found] == ["vit", "deep", "clinical", "site"]
     assert notes[FUSED].startswith("not made: the prepared patient p00")
 
@@ -194,20 +194,20 @@ def test_a_marker_that_is_an_endpoint_of_one_cohort_and_a_column_of_the_other_is
         replace(p, clinical={"age": "60", "mgmt": "" if np.isnan(p.labels["mgmt"]) else f"{p.labels['mgmt']:.0f}"}, labels={})
         for p in ours
     ]
-    pd.testing.assert_frame_equal(evaluate.clinical(trained, ours), evaluate.clinical(trained, theirs))
+    pd.testing.assert_frame_equal(evaluated_models.clinical(trained, ours), evaluated_models.clinical(trained, theirs))
     with pytest.raises(UsageError, match="the cohort table has no column mgmt"):
-        evaluate.clinical(trained, [replace(p, labels={}) for p in ours])
+        evaluated_models.clinical(trained, [replace(p, labels={}) for p in ours])
 
 
 def test_the_site_is_asked_only_where_it_could_tell_patients_apart(asked):
     past, study, others = asked
     at = [replace(p, clinical=p.clinical | {"site": "A"}) for p in others]
     with pytest.raises(UsageError, match="all patients here are of one site"):
-        evaluate.control("site", TrainedRun(past.output, past), study, at)
+        evaluated_models.control("site", TrainedRun(past.output, past), study, at)
     strangers = [replace(p, clinical=p.clinical | {"site": "C"}) for p in others]
     with pytest.raises(UsageError, match="no patient here is of a site that the run was trained on"):
-        evaluate.control("site", TrainedRun(past.output, past), study, strangers)
-    scores, _ = evaluate.control("site", TrainedRun(past.output, past), study, others)
+        evaluated_models.control("site", TrainedRun(past.output, past), study, strangers)
+    scores, _ = evaluated_models.control("site", TrainedRun(past.output, past), study, others)
     assert scores.assign(score=scores.score.astype(float).round(9)).groupby("endpoint").score.nunique().tolist() == [2, 2]
 
 
@@ -215,7 +215,7 @@ def test_a_column_that_one_cell_loses_in_another_cohort_is_named(asked):
     past, study, others = asked
     spoiled = [replace(p, clinical=p.clinical | {"age": ">89" if i == 0 else p.clinical["age"]}) for i, p in enumerate(others)]
     with pytest.raises(UsageError, match=r"have another type \(numbers or words\) in this cohort: age"):
-        evaluate.covariates("clinical", TrainedRun(past.output, past), study, spoiled)
+        evaluated_models.covariates("clinical", TrainedRun(past.output, past), study, spoiled)
 
 
 def test_columns_that_the_other_cohort_lacks_are_named_as_missing(asked, monkeypatch):
@@ -226,7 +226,7 @@ def test_columns_that_the_other_cohort_lacks_are_named_as_missing(asked, monkeyp
     def table(name, run, of, patients):
         return pd.DataFrame({column: [1.0] for column in ("brain_ml", *(names if of is run.study else ()))})
 
-    monkeypatch.setattr(evaluate, "covariate_table", table)
+    monkeypatch.setattr(evaluated_models, "covariate_table", table)
     said = "this cohort lacks columns of the run's patients: tumour_ml, .*_p3 and 2 more; tumour columns need tumour masks"
     with pytest.raises(UsageError, match=said):
-        evaluate.covariates("volume", run, study, others)
+        evaluated_models.covariates("volume", run, study, others)

@@ -8,9 +8,9 @@ import pytest
 from scipy.special import expit
 
 from mri_vit.finished import predicted_endpoints, predicted_patient
+from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.predicted_endpoints import RunResults, on_line
 from mri_vit.finished.prediction_document import Binary
-from mri_vit.finished.trained_run import FoldOutputs
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.schema import Endpoint
 

@@ -12,7 +12,7 @@ from mri_vit.crossval import folds
 from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort, predictions
 from mri_vit.data.cohort import without_labels
-from mri_vit.finished.trained_run import mean_of_folds
+from mri_vit.finished.network_outputs import mean_of_folds
 from mri_vit.predictors import network as predictors
 from mri_vit.predictors.network import Neural, network_seed
 from mri_vit.run import files

@@ -11,7 +11,7 @@ from rich.console import Console
 from mri_vit import study as stages
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.finished import evaluate
+from mri_vit.finished import evaluated_models
 from mri_vit.run import atomic
 from mri_vit.run import folder as run_folder
 from mri_vit.settings.schema import CHANNELS, Study
@@ -123,4 +123,4 @@ def test_a_prepared_patient_that_is_a_link_is_refused_before_anybody_is_prepared
 
 def test_a_volume_control_whose_prepared_patients_were_not_copied_with_the_run_is_told_as_not_made(tmp_path: Path):
     with pytest.raises(UsageError, match="not made: the prepared patient P1"):  # which an evaluation notes in its report
-        evaluate.require_prepared([Patient("P1", {}, {}, {})], study_in(tmp_path).prepared)
+        evaluated_models.require_prepared([Patient("P1", {}, {}, {})], study_in(tmp_path).prepared)

@@ -15,7 +15,7 @@ from mri_vit.cli import exit_code
 from mri_vit.crossval import folds
 from mri_vit.data import tokens
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain import map_jobs as explaining
+from mri_vit.explain import map_list
 from mri_vit.model import network
 from mri_vit.model.weights import image_exposed, load_encoder
 from mri_vit.prepare.prepared import load_record, voxels
@@ -36,7 +36,7 @@ def test_damaged_json_is_named(tmp_path: Path, content: bytes):
     (tmp_path / "map.json").write_bytes(content)
     if content != b"{}":  # of an earlier layout: made anew
         with pytest.raises(IntegrityError, match=r"map\.json"):
-            explaining._made(tmp_path / "map.json", 3, {})
+            map_list._made(tmp_path / "map.json", 3, {})
         with pytest.raises(IntegrityError, match=r"map\.json"):
             read_json(tmp_path / "map.json")
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -24,9 +24,9 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.crossval.work_units import starting_study
 from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import drawings, learned
 from mri_vit.explain.inspection.learned import Features, Landscape
+from mri_vit.explain.inspection.request import Costly, Request, chosen_fold
 from mri_vit.explain.inspection.vit_numbers import (
     NUMBERS_SHOWN,
     InspectedFold,
@@ -52,26 +52,11 @@ from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import untrained
 
-Costly = Literal["features", "landscape"]
 LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
-VIT_OPTIONS = ("position_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
 HEADING_WITHOUT_TOKENS = "Inside the network: what it responds to, and its loss landscape"  # of a network without tokens
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to look at; fold, layer and head are counted from 1. None: as `measure_vit` and `find_fold` choose."""
-
-    model: str = VIT
-    fold: int | None = None
-    patient: str | None = None
-    position_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
-    layer: int | None = None
-    head: int | None = None
-    without: tuple[Costly, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,19 +101,10 @@ def run(
         The fold's weights or its test patients are not those that were written.
     """
     taking_part = networks(study)
-    if request.model not in taking_part:
-        raise UsageError(f"--model {request.model}: the run has {', '.join(taking_part)}")
     own = taking_part[request.model]
-    if own.model.architecture == "vit" and not own.model.attends:
-        raise UsageError(f"--model {request.model}: it has no block whose attention could be shown (model.depth 0)")
-    if own.model.architecture != "vit" and (given := [key for key in VIT_OPTIONS if getattr(request, key) is not None]):
-        option = given[0].removesuffix("_mm")
-        raise UsageError(
-            f"--{option}: {request.model} is a {own.model.architecture}, which has no attention of ours; leave it out"
-        )
     output = output or comparator_folder(folder, request.model) / files.INSPECT
     refuse(output)
-    fold = find_fold(study, patients, split, request.fold, request.patient)
+    fold = find_fold(study, patients, split, chosen_fold(study, split, request))
     names = [request.model]
     if request.model == VIT and "landscape" not in request.without:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
@@ -146,20 +122,11 @@ def run(
     return written
 
 
-def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: int | None, patient: str | None) -> Fold:
-    """The fold asked for, counted from 1; else the one that tests the patient asked for; else the first.
-
-    Raises UsageError where there is no such fold, or the patient is not among those that it tests.
-    """
-    if number is None:
-        number = next((index for index, ids in enumerate(split, 1) if patient in ids), 1)
-    if not 1 <= number <= len(split):
-        raise UsageError(f"--fold {number}: the run has folds 1 to {len(split)}")
-    seed = fold_seed(study.seed, 0, number - 1)
-    train, _, test = parts(patients, split[number - 1], study, seed)
-    if patient and patient not in {p.id for p in test}:
-        raise UsageError(f"--patient {patient}: not a test patient of fold {number} ({', '.join(p.id for p in test)})")
-    return Fold(number - 1, seed, train, test)
+def find_fold(study: Study, patients: Sequence[Patient], split: Split, number: int) -> Fold:
+    """A fold of the run, counted from 0."""
+    seed = fold_seed(study.seed, 0, number)
+    train, _, test = parts(patients, split[number], study, seed)
+    return Fold(number, seed, train, test)
 
 
 def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str = VIT) -> InspectedFold:

@@ -116,7 +116,7 @@ def retraining(values: list[float], source: str) -> Retraining | None:
 def _least(endpoint: Endpoint, rows: pd.DataFrame, inflated: float) -> float:
     """The least figure that these patients can tell from chance; equal scores have a smaller error, and their figure is less too.
 
-    As `crossval.folds.least_detectable` has it before a run.
+    As `crossval.power.least_detectable` has it before a run.
     """
     untied = within_folds(endpoint, rows.assign(score=np.arange(len(rows), dtype=float)))
     return within_fold.least_above_chance(float(np.mean([one.error for one in untied])), inflated)

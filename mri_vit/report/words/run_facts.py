@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from mri_vit.crossval import folds
+from mri_vit.crossval import power
 from mri_vit.report.schema.endpoints import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
@@ -91,7 +91,7 @@ def labels_alone(metrics: Metrics) -> str:
 def could_show(result: Result) -> str:
     """What the patients could have shown at all, whatever their scores, as is said before a run; "" where there is no pair."""
     least = result.chance_test.least
-    return folds.power_sentence(symbol(result), least) if is_defined(least) else ""
+    return power.power_sentence(symbol(result), least) if is_defined(least) else ""
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:

@@ -25,7 +25,7 @@ from mri_vit import study as stages
 from mri_vit import synthetic
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.finished import reference, trained_run
+from mri_vit.finished import network_outputs, reference, trained_run
 from mri_vit.prepare import patient
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
@@ -51,7 +51,7 @@ def main(run: Path, folder: Path) -> None:
     trained = trained_run.TrainedRun(run, past)
     like = reference.reference_of_run(trained, lambda: None)
     everybody = [one for patients in asked.values() for one in patients]
-    said = trained_run.fold_outputs(trained, study, everybody, lambda: None)
+    said = network_outputs.fold_outputs(trained, study, everybody, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}

@@ -14,7 +14,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
 from mri_vit.explain.inspection import inspect_network, learned
-from mri_vit.explain.inspection.inspect_network import Request
+from mri_vit.explain.inspection.request import Request
 from mri_vit.model import network
 from mri_vit.run import files
 from mri_vit.settings.schema import Comparator, Study
