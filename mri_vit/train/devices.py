@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from lightning_fabric import Fabric
     from lightning_fabric.loggers.logger import Logger
 
-logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its tips on cards and precision, once for each fold
 Gather = Callable[[Tensor], Tensor]  # from what a process has for its share of a batch to that of the whole batch
 T = TypeVar("T")
 
@@ -57,36 +56,27 @@ def on_devices(study: Study, function: Callable[..., T], *arguments: Any, logger
 
 def one_device(study: Study, *loggers: Logger) -> Fabric:
     """Fabric on the GPU where there is one, in the study's precision; there with algorithms that give the same bits each time."""
-    from lightning_fabric import Fabric  # here, because it takes twice as long to import as torch, and predicting needs none
-    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
-
-    fabric = Fabric(
-        accelerator="auto",
-        devices=1,
-        precision=precision(study.train),
-        plugins=LightningEnvironment(),  # one process, also within a cluster's job: Fabric would look for its tasks
-        loggers=list(loggers),
-    )
+    fabric = _fabric(study, loggers, devices=1)
     _deterministic(fabric.device, study.model)
     return fabric
 
 
 def several_devices(study: Study, *loggers: Logger) -> Fabric:
     """Fabric on `train.devices` GPUs; it still has to be launched. Raises UsageError where there are fewer."""
-    from lightning_fabric import Fabric
-    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
     from lightning_fabric.strategies.ddp import DDPStrategy
 
-    count = study.train.devices
-    require_gpus(count)
-    return Fabric(
-        accelerator="auto",
-        devices=count,
-        strategy=DDPStrategy(start_method="spawn", find_unused_parameters=study.pretrain.method != "none"),
-        precision=precision(study.train),
-        plugins=LightningEnvironment(),
-        loggers=list(loggers),
-    )
+    require_gpus(study.train.devices)
+    strategy = DDPStrategy(start_method="spawn", find_unused_parameters=study.pretrain.method != "none")
+    return _fabric(study, loggers, devices=study.train.devices, strategy=strategy)
+
+
+def _fabric(study: Study, loggers: tuple[Logger, ...], **options: Any) -> Fabric:
+    from lightning_fabric import Fabric  # here, because it takes twice as long to import as torch, and predicting needs none
+    from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # its tips on cards and precision, once for each fold
+    one_process = LightningEnvironment()  # also within a cluster's job, where Fabric would look for its tasks
+    return Fabric(accelerator="auto", precision=precision(study.train), plugins=one_process, loggers=list(loggers), **options)
 
 
 def _begun(function: Callable[..., T], *rest: Any) -> T:

@@ -100,11 +100,12 @@ def run(
     IntegrityError
         The fold's weights or its test patients are not those that were written.
     """
+    number = chosen_fold(study, split, request)
     taking_part = networks(study)
     own = taking_part[request.model]
     output = output or comparator_folder(folder, request.model) / files.INSPECT
     refuse(output)
-    fold = find_fold(study, patients, split, chosen_fold(study, split, request))
+    fold = find_fold(study, patients, split, number)
     names = [request.model]
     if request.model == VIT and "landscape" not in request.without:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
