@@ -16,9 +16,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from mri_vit.crossval.folds import Split, validation_split
 from mri_vit.data import predictions
@@ -261,6 +258,10 @@ def site_probe(
     Source: Alain & Bengio 2017, arXiv:1610.01644, for linear probes; Zech et al. 2018, doi:10.1371/journal.pmed.1002683, for
     networks that recognise the hospital.
     """
+    from sklearn.linear_model import LogisticRegression  # here, because it takes a second to import, and predicting needs none
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
     of = sites((*train, *test))
     train, test = [p for p in train if p.id in of], [p for p in test if p.id in of]
     found = [of[p.id] for p in train]

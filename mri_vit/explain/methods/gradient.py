@@ -145,7 +145,7 @@ def gradient_by_scan(
         with torch.enable_grad():
             x = patches.detach().requires_grad_()
             tokens = net.encoder.tokens(x, position)
-        slopes = {name: torch.autograd.grad(tokens, x, pull, retain_graph=True)[0] for name, pull in way_back.pull.items()}
+        slopes = {name: _pulled(tokens, (x,), pull)[0] for name, pull in way_back.pull.items()}
     return {name: _by_scan(patches * slope, net) for name, slope in slopes.items()}
 
 
@@ -188,11 +188,18 @@ def way_back(net: Network, passed: Passed, signs: TargetSigns | None, methods: C
             output, mixed, (q, k, v) = attended(block, x, read)
             if not pull:
                 pull, rows = _read(net, output, x.shape[1], signs, methods)
-        slopes = {name: torch.autograd.grad(output, (mixed, x), by, retain_graph=True) for name, by in pull.items()}
+        slopes = {name: _pulled(output, (mixed, x), by) for name, by in pull.items()}
         toward = {name: slope for name, (slope, _) in slopes.items()}
         rows = _followed(rows, toward, q.detach(), k.detach(), v.detach())
         pull, read = {name: slope for name, (_, slope) in slopes.items()}, x.shape[1]
     return WayBack(rows, pull)
+
+
+def _pulled(output: Tensor, sources: tuple[Tensor, ...], by: Tensor) -> tuple[Tensor, ...]:
+    """The sources' gradients where `by` is the output's: of a sum, because with `by` handed over torch first imports sympy."""
+    with torch.enable_grad():
+        target = (output * by).sum()
+    return torch.autograd.grad(target, sources, retain_graph=True)
 
 
 def _read(

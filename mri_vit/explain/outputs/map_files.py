@@ -321,6 +321,7 @@ def space(
 
 def on_scan(value: Float[np.ndarray, "f"], space: Space, decimals: int | None = None) -> Volume:
     """The map on the voxels of a space, rounded where so wanted; zero outside the brain."""
+    values = space.share @ value.astype(np.float32)
     array = np.zeros(space.inside.shape, np.float32)
-    array[space.inside] = space.share @ value.astype(np.float32)
-    return Volume(array if decimals is None else array.round(decimals), space.affine)
+    array[space.inside] = values if decimals is None else values.round(decimals)
+    return Volume(array, space.affine)
