@@ -10,7 +10,7 @@ from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.run.resource import require_gpus
 from mri_vit.settings import source
-from mri_vit.settings.recipe import SLICES, VIT
+from mri_vit.settings.recipe import FLAIR, SLICES, VIT
 from mri_vit.settings.schema import Endpoint, Study
 
 
@@ -29,32 +29,55 @@ def check(study: Study, patients: Sequence[Patient]) -> None:
 
         patient_tables.installed()
     refuse_missing_gpus(study)
-    import torch  # here, because its import takes seconds, which the verb `check` need not wait for to name a wrong path
-
-    from mri_vit.model.checkpoint import read_2d
-    from mri_vit.model.network import Network  # imports torch
-    from mri_vit.model.weights import fill, licence_of
-    from mri_vit.predictors.slices import encoder_2d
-    from mri_vit.train.mask_supervision import refuse_without_masks
-
     for name, of in networks(study).items():
         try:
-            refuse_label_exposed(of, patients)
-            with torch.device("cpu" if of.model.weights else "meta"):  # "meta": shapes alone
-                net = Network(of.model, of.grid, [], of.channels)
             if of.train.uses_tumour_masks:
-                refuse_without_masks(net, patients, of)
-            if of.model.weights:
-                fill(net.encoder, of.model.weights, of.model, of.grid)
-                if (found := licence_of(of.model.weights)) not in (None, of.model.weights_licence):
-                    raise UsageError(
-                        f"{of.model.weights}: was trained from weights of the licence {found}, which holds on; state it:"
-                        f' model.weights_licence = "{found}"'
-                    )
+                refuse_without_masks(patients, of)
+            if of.model.architecture != "vit" or of.model.weights:  # our own from random weights can be made
+                _refuse_unmade(of, patients)
         except (UsageError, ValueError) as error:
             raise UsageError(f"{name}: {error}") from None
     if study.controls.slices:
+        from mri_vit.model.checkpoint import read_2d
+        from mri_vit.predictors.slices import encoder_2d
+
         encoder_2d(read_2d(study.controls.slices))
+
+
+def _refuse_unmade(study: Study, patients: Sequence[Patient]) -> None:
+    """Make a network, and fill it with the weights that it is to start from. Raises UsageError or ValueError."""
+    import torch  # here, because it takes longer to import than `check` needs for most studies
+
+    from mri_vit.model.network import Network
+    from mri_vit.model.weights import fill, licence_of
+    from mri_vit.train.mask_supervision import refuse_without_regions
+
+    refuse_label_exposed(study, patients)
+    weights = study.model.weights
+    with torch.device("cpu" if weights else "meta"):  # "meta": shapes alone
+        net = Network(study.model, study.grid, [], study.channels)
+    if study.train.uses_tumour_masks:
+        refuse_without_regions(net)
+    if weights:
+        fill(net.encoder, weights, study.model, study.grid)
+        if (found := licence_of(weights)) not in (None, study.model.weights_licence):
+            raise UsageError(
+                f"{weights}: was trained from weights of the licence {found}, which holds on; state it:"
+                f' model.weights_licence = "{found}"'
+            )
+
+
+def refuse_without_masks(patients: Sequence[Patient], study: Study) -> None:
+    """Raise UsageError where tumour masks are to supervise and no patient has one, or can get one."""
+    settings = study.prepare
+    given = settings.takes_given_masks and any(patient.tumour_mask for patient in patients)
+    found = settings.finds_tumours and (bool(settings.tumour_command) or FLAIR in study.channels)
+    if not given and not found:
+        raise UsageError(
+            f"train.mask_supervision_… needs tumour masks, none of {len(patients)} patients has one, and with"
+            f' prepare.tumour = "{settings.tumour}" and the scans {", ".join(study.channels)} none is found: tumours are found in'
+            ' FLAIR; name masks in the cohort table\'s column tumour_mask, or train without: recipe = "no-masks"'
+        )
 
 
 def pretrains(study: Study) -> bool:

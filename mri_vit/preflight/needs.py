@@ -1,8 +1,8 @@
 """Needs: hours, disk and memory that a study will take, estimated before any of it is done.
 
 Seconds are of one core and were measured where their lines say; they are scaled by how fast this machine multiplies matrices.
-A step of a network is not run here: the largest take half a minute and gigabytes. Its operations are counted instead, and divided
-by the measured rate of its kind.
+A step of a network is not run here: the largest take half a minute and gigabytes. Its operations are counted instead, of our own
+Vision Transformer by arithmetic and of others by torch, and divided by the measured rate of its kind.
 """
 
 from __future__ import annotations
@@ -13,19 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.methods.catalogue import METHODS
+from mri_vit.explain.methods.catalogue import BLOCK_EDGE, METHODS
 from mri_vit.explain.methods.catalogue import explained as explained_networks
-from mri_vit.explain.methods.occlusion import BLOCK_EDGE
-from mri_vit.model import network
-from mri_vit.model.baselines import BASELINES
-from mri_vit.model.network import Network
+from mri_vit.model import sizes
 from mri_vit.preflight.document import Hours, Needs
-from mri_vit.pretrain.dino import GLOBAL_BOXES
 from mri_vit.run.resource import free_disk, free_memory
 from mri_vit.settings.recipe import SHUFFLED, VIT, Model
 from mri_vit.settings.schema import Study
@@ -46,6 +41,7 @@ REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 VIT_RATE = 3 * 813e9 / 35
 SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
+OF_PRODUCTS = ("vit", "monai_vit", "swin_vit", "hybrid", "hybrid_resnet10")  # architectures that spend their time in blocks
 MATRIX_EDGE = 512  # edge of the matrices whose product measures how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
@@ -120,31 +116,53 @@ def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figu
     train, model = study.train, study.model
     present = study.grid.positions if model.tokens == "all" else max(1, round(FOREGROUND_SHARE * study.grid.positions))
     drawn = min(train.token_budget or present, present)
-    with torch.device("meta"):  # shapes alone
-        net = Network(model, study.grid, [], study.channels)
-    forward, drawn_forward = (network.flops(net.encoder, *_batch(study, 1, n)) for n in (present, drawn))
+    counted = _by_arithmetic if model.architecture == "vit" else _by_shapes
+    (weights, forward, _), (_, drawn_forward, held) = counted(study, present), counted(study, drawn)
     rate = _rate(study.model)
     learning = labelled * (1 - 1 / folds)
     steps = train.epochs * learning * (1 - train.val_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
     evaluations = train.epochs / train.val_every * learning * train.val_fraction * forward
     apart = folds if study.pretrain.patients == "others" else 1
     pretrained = study.pretrain.epochs * patients * apart * _pretraining_passes(study) * forward
-    weights = 4 * network.count_parameters(net)
     together = max(train.batch_size, study.pretrain.batch_size * _views(study))
-    held = network.activation_bytes(net.encoder, *_batch(study, together, drawn))
     return _Figures(
         training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,
         pretraining_seconds=pretrained / rate,
         pass_seconds=forward / rate,
-        weight_bytes=weights,
-        memory_bytes=WEIGHT_COPIES * weights + held,
+        weight_bytes=4 * weights,
+        memory_bytes=4 * (WEIGHT_COPIES * weights + together * held),
     )
+
+
+def _by_arithmetic(study: Study, tokens: int) -> tuple[int, int, int]:
+    """Weights, operations of a patient's pass, and numbers that it keeps for the way back, of our own Vision Transformer."""
+    layers = list(sizes.layers(study.model, study.grid, len(study.channels), tokens))
+    kept = tokens * len(study.channels) * study.grid.patch**3 + sum(layer.kept for layer in layers)
+    return sum(layer.weights for layer in layers), sum(layer.operations for layer in layers), kept
+
+
+def _by_shapes(study: Study, tokens: int) -> tuple[int, int, int]:
+    """The same of any network, of which nothing is computed."""
+    import torch
+
+    from mri_vit.model import network
+    from mri_vit.model.network import Network
+
+    with torch.device("meta"):
+        net = Network(study.model, study.grid, [], study.channels)
+        patches = torch.empty(1, tokens, len(study.channels) * study.grid.patch**3)
+        position = torch.zeros(1, tokens, dtype=torch.long)
+    kept = network.activation_bytes(net.encoder, patches, position) // 4
+    return network.count_parameters(net), network.flops(net.encoder, patches, position), kept
 
 
 def _views(study: Study) -> int:
     """Whole volumes of a patient that DINO's student computes together; 0 of a Vision Transformer, whose crops are few tokens."""
-    dense = study.pretrain.method == "dino" and study.model.architecture != "vit"
-    return GLOBAL_BOXES + study.pretrain.local_crops if dense else 0
+    if study.pretrain.method != "dino" or study.model.architecture == "vit":
+        return 0
+    from mri_vit.pretrain.dino import GLOBAL_BOXES
+
+    return GLOBAL_BOXES + study.pretrain.local_crops
 
 
 def _pretraining_passes(study: Study) -> int:
@@ -155,20 +173,17 @@ def _pretraining_passes(study: Study) -> int:
     """
     if study.pretrain.method == "none":
         return 0
-    views = _views(study)
-    return 3 * views + GLOBAL_BOXES if views else 3
+    if not (views := _views(study)):
+        return 3
+    from mri_vit.pretrain.dino import GLOBAL_BOXES
+
+    return 3 * views + GLOBAL_BOXES
 
 
 def _rate(settings: Model) -> float:
-    if settings.architecture in BASELINES and settings.architecture not in ("monai_vit", "swin_vit"):
+    if settings.architecture not in OF_PRODUCTS:
         return CONVOLUTION_RATE
     return VIT_RATE if settings.shape[0] >= 384 else SMALL_RATE  # 384: ViT-S
-
-
-def _batch(study: Study, patients: int, tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The shapes of a batch."""
-    patches = torch.empty(patients, tokens, len(study.channels) * study.grid.patch**3, device="meta")
-    return patches, torch.zeros(patients, tokens, dtype=torch.long, device="meta")
 
 
 def _maps_bytes(study: Study, voxels: float) -> int:

@@ -30,25 +30,16 @@ from mri_vit.model.baselines import BASELINES, VolumeEncoder
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.prepare.prepared import mask_on_grid
-from mri_vit.settings.recipe import FLAIR, Train
+from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Study
 
 
-def refuse_without_masks(network: Network, patients: Sequence[Patient], study: Study) -> None:
-    """Raise UsageError for a network without regions to supervise, and where no patient has a mask or can get one."""
+def refuse_without_regions(network: Network) -> None:
+    """Raise UsageError for a network without regions to supervise."""
     encoder, architecture = network.encoder, network.model.architecture
     if not isinstance(encoder, Encoder) and not (isinstance(encoder, VolumeEncoder) and BASELINES[architecture].layer):
         raise UsageError(
             f"train.mask_supervision_… needs tokens, or the voxels of a last convolutional map: {architecture} has neither"
-        )
-    settings = study.prepare
-    given = settings.takes_given_masks and any(patient.tumour_mask for patient in patients)
-    found = settings.finds_tumours and (bool(settings.tumour_command) or FLAIR in study.channels)
-    if not given and not found:
-        raise UsageError(
-            f"train.mask_supervision_… needs tumour masks, none of {len(patients)} patients has one, and with"
-            f' prepare.tumour = "{settings.tumour}" and the scans {", ".join(study.channels)} none is found: tumours are found in'
-            ' FLAIR; name masks in the cohort table\'s column tumour_mask, or train without: recipe = "no-masks"'
         )
 
 
@@ -195,7 +186,7 @@ def network_pass(
     if isinstance(encoder, Encoder):
         return _of_tokens(encoder, patches, position, share)
     layer = BASELINES[network.model.architecture].layer
-    assert layer  # see `refuse_without_masks`
+    assert layer  # see `refuse_without_regions`
     return _of_map(encoder, layer, patches, position, share)
 
 

@@ -8,6 +8,8 @@ from mri_vit.settings.recipe import VIT, Architecture
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import AnyMethod
 
+# Positions along the edge of what occlusion hides: 32 mm on the full grid, a tumour's size; one alone hides too little.
+BLOCK_EDGE = 2
 UNIT = "relative to a uniform map"  # 1 is a grid position's even share of the map's sum
 # Architectures without Grad-CAM, whose heads do not read the mean of a convolutional map: a hybrid's trunk is followed by
 # attention, a maximum has its gradient at one voxel of each channel, which the mean would spread over the others, and the rest

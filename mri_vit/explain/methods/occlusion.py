@@ -16,12 +16,11 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from mri_vit.explain.methods.catalogue import BLOCK_EDGE
 from mri_vit.explain.methods.target import TargetSigns, evidences, features, in_air, predicted
 from mri_vit.explain.methods.target import cls as encoded
 from mri_vit.model.network import Network
 
-# positions along a block's edge: 32 mm on the full grid, the size of a tumour; one alone hides too little to be missed
-BLOCK_EDGE = 2
 PASS_TOKENS = 8192  # tokens in one pass; more are no faster
 
 
