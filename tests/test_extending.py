@@ -74,7 +74,7 @@ def test_the_documented_map_method_is_the_gradient_of_each_patch(monkeypatch):
     monkeypatch.setitem(patient_maps.PER_ENDPOINT, "input_gradient", method)
     net = made()
     patches, position = inputs(net, dtype=torch.float32)
-    maps = patient_maps.relevances(net, patches, position, ["input_gradient"])
+    maps = patient_maps.make(net, patches, position, ["input_gradient"]).value
     assert {name for _, name in maps} == {head.endpoint.name for head in net.heads}
     value = maps["input_gradient", "mgmt"]
     step = torch.zeros_like(patches)

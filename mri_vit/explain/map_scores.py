@@ -68,7 +68,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     maps = patient_maps.on_brain(made.value, own)
 
     def maps_of(network: Network, read: NetworkInput = own) -> Maps:
-        return patient_maps.on_brain(patient_maps.relevances(network, *read.batch, methods, made.signs), read)
+        return patient_maps.on_brain(patient_maps.make(network, *read.batch, methods, made.signs).value, read)
 
     drawn = _curves(made, maps, methods, generator)  # first, then noise, then rows: all draw from the one generator
     noise = _similarities(maps, maps_of(made.net, replace(own, batch=(faithfulness.noisy(patches, generator), position))))

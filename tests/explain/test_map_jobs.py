@@ -53,7 +53,7 @@ def test_maps_of_the_predicted_classes_are_the_maps_that_answer_for_them(tiny: S
     everything = ("rollout", "cls_attention", "gradient_attention", "gradient_rollout", "integrated_gradients", "occlusion")
     study = tiny.model_copy(update={"explain": tiny.explain.model_copy(update={"methods": everything})})
     made = patient_maps.of_patient(patient, net, study)
-    alone = patient_maps.relevances(net, *made.input.batch, everything)
+    alone = patient_maps.make(net, *made.input.batch, everything).value
     assert list(made.value) == list(alone)
     assert all(torch.equal(made.value[key], alone[key]) for key in alone)
 

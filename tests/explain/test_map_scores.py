@@ -20,7 +20,7 @@ from mri_vit.explain import faithfulness, map_scores
 from mri_vit.explain.faithfulness import energy, hit
 from mri_vit.explain.methods import patient_maps, target
 from mri_vit.explain.methods.gradient import gradient_attention
-from mri_vit.explain.methods.patient_maps import Made, relevances
+from mri_vit.explain.methods.patient_maps import Made, make
 from mri_vit.explain.outputs import records
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network, with_heads
@@ -212,7 +212,7 @@ def test_hit_and_energy_are_those_of_the_map_on_the_drawn_tumour(study: Study, s
     patches, position = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
     at = np.array(np.unravel_index(position[0].numpy(), (4, 4, 4)))
     share, near = (at == 1).all(axis=0).astype(float), np.abs(at - 1).max(axis=0) <= 1
-    maps = relevances(net, patches, position, study.explain.methods)
+    maps = make(net, patches, position, study.explain.methods).value
     for row in evaluated(someone, study, [net], None)["rows"]:
         endpoint = row["endpoint"] if row["method"] == "gradient_attention" else ""
         relevance = maps[row["method"], endpoint][0].numpy()
@@ -316,7 +316,7 @@ def test_every_map_is_judged_by_its_own_order_and_random_by_the_mean_of_random_o
 
     monkeypatch.setattr(map_scores, "curves", numbered)
     found = evaluated(someone, study, [net], None)["curves"]
-    maps = relevances(net, *all_tokens(tokens.load(token_file(study.prepared, someone)), study.model), study.explain.methods)
+    maps = make(net, *all_tokens(tokens.load(token_file(study.prepared, someone)), study.model), study.explain.methods).value
     for curve in found:
         if curve["method"] == "random":
             assert curve["value"] == [(map_scores.RANDOM_ORDERS - 1) / 2] * 9

@@ -158,22 +158,6 @@ def on_brain(value: dict[Key, Float[Tensor, "1 p"]], read: NetworkInput) -> dict
     return {key: relevance[0].detach().cpu().numpy()[read.brain] for key, relevance in value.items()}
 
 
-def relevances(
-    net: Network,
-    patches: Float[Tensor, "b p k"],
-    position: Int[Tensor, "b p"],
-    methods: Sequence[str],
-    signs: TargetSigns | None = None,
-) -> dict[Key, Float[Tensor, "b p"]]:
-    """The maps of `methods` (of catalogue.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
-
-    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given. Maps are ≥ 0,
-    each in its own unit; `relative` gives one unit. Raises ValueError for a Vision Transformer without a block, which has no
-    attention.
-    """
-    return make(net, patches, position, methods, signs).value
-
-
 def make(
     net: Network,
     patches: Float[Tensor, "b p k"],
@@ -181,7 +165,13 @@ def make(
     methods: Sequence[str],
     signs: TargetSigns | None = None,
 ) -> Made:
-    """`relevances`, and what they were made from: methods that follow attention share a pass forward, and one back."""
+    """The maps of `methods` (of catalogue.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
+
+    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given. Maps are ≥ 0,
+    each in its own unit; `relative` gives one unit. Raises ValueError for a Vision Transformer without a block, which has no
+    attention.
+    Methods that follow attention share a pass forward, and one back.
+    """
     value: dict[Key, Float[Tensor, "b p"]] = {}
     passed = back = None
     if isinstance(net.encoder, Encoder):
@@ -218,7 +208,7 @@ def maps_by_scan(
     Assumption: what makes a position matter to the map also makes its voxels matter to the evidence. The shares describe where
     both meet; they are no part of the map's method.
 
-    `maps` are by method and endpoint, as `relevances` gives them; `attributions` of the same grid positions are as
+    `maps` are by method and endpoint, as `make` gives them; `attributions` of the same grid positions are as
     `gradient.gradient_by_scan` or `integrated_gradients_by_scan` give them. The shares add up to 1; NaN where the map is zero
     throughout.
     """

@@ -102,7 +102,7 @@ def reading(of: Subject, seen: Seen, signs: TargetSigns | None) -> Reading:
     with torch.no_grad():
         said = evidences(of.net, cls(of.net.encoder, of.net.encoder.tokens(*given.batch)))
     signs = predicted(of.net, *given.batch) if signs is None else signs
-    values = patient_maps.on_brain(patient_maps.relevances(of.net, *given.batch, of.study.explain.methods, signs), given)
+    values = patient_maps.on_brain(patient_maps.make(of.net, *given.batch, of.study.explain.methods, signs).value, given)
     steps = [max(1, round(COMPARED_MM / mm)) for mm in of.reference.spacing_mm]
     x, y, z = (math.ceil(voxels / step) for voxels, step in zip(of.reference.shape, steps, strict=True))
     brain = (tokens.to_volume(seen.prepared) != 0).any(axis=0)

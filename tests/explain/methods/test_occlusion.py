@@ -18,7 +18,7 @@ from mri_vit.explain.methods import target
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.methods.gradient import gradient_by_scan
 from mri_vit.explain.methods.occlusion import blocks, occlusion, occlusion_by_air
-from mri_vit.explain.methods.patient_maps import make, relative, relevances
+from mri_vit.explain.methods.patient_maps import make, relative
 from mri_vit.explain.methods.rollout import cls_attention, rollout
 from mri_vit.explain.methods.target import in_air, predicted
 from mri_vit.model import heads
@@ -106,7 +106,7 @@ def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
     net = made()
     patches, position = inputs(net, batch=2, n=9)
     asked = get_args(MapMethod)
-    found = relevances(net, patches, position, asked)
+    found = make(net, patches, position, asked).value
     names = {head.endpoint.name for head in net.heads}
     assert set(found) == {(m, name) for m in asked for name in (names if METHODS[m].per_endpoint else {""})}
     for value in found.values():
@@ -118,7 +118,7 @@ def test_every_named_method_has_a_map_for_each_endpoint_or_one_for_all():
 def test_rollout_is_as_published_and_leaves_clss_own_share_out():
     net = made()
     patches, position = inputs(net, n=9)
-    found = relevances(net, patches, position, ["rollout", "cls_attention"])
+    found = make(net, patches, position, ["rollout", "cls_attention"]).value
     assert found["rollout", ""].equal(rollout(net.encoder, patches, position)[:, 1:])
     torch.testing.assert_close(
         found["cls_attention", ""], cls_attention(net.encoder, patches, position)[:, 1:], atol=1e-6, rtol=0
@@ -128,7 +128,7 @@ def test_rollout_is_as_published_and_leaves_clss_own_share_out():
 def test_an_unknown_method_is_refused():
     net = made()
     with pytest.raises(KeyError, match="smoothgrad"):
-        relevances(net, *inputs(net, n=3), ["smoothgrad"])
+        make(net, *inputs(net, n=3), ["smoothgrad"])
 
 
 def test_relative_maps_have_a_mean_of_one_and_an_empty_one_stays_empty():
