@@ -25,7 +25,8 @@ from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 
 IMAGING = ("SimpleITK", "nibabel")
-DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd")  # one is there where Linux drives a GPU that torch can use
+# One is there where Linux drives a GPU that torch can use; the last under Windows.
+DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/kfd", "/dev/dxg")
 # Flags by which torch's dispatch (aten/src/ATen/native/DispatchStub.cpp, by cpuinfo) chooses, the best first.
 INSTRUCTIONS = {"AVX512": {"avx512f", "avx512vl", "avx512bw", "avx512dq", "fma"}, "AVX2": {"avx2", "fma"}}
 PACKAGES = ("mri-vit", "torch", "monai", "numpy", "scipy", *IMAGING, "scikit-learn", "lifelines", "lightning-fabric")
@@ -195,7 +196,7 @@ def device() -> str:
 
 def instructions_of(flags: Collection[str]) -> str:
     """What torch calls the vector instructions that it uses with these flags of an x86 processor; "" where it has to be asked."""
-    if os.environ.get("ATEN_CPU_CAPABILITY"):  # by which torch is told to use fewer
+    if os.environ.get("ATEN_CPU_CAPABILITY"):  # a user may tell torch to use fewer
         return ""
     return next((name for name, needed in INSTRUCTIONS.items() if needed.issubset(flags)), "")
 

@@ -3,7 +3,7 @@
 .venv/bin/python pipelines/bench.py --part rollout --threads 1 --memory
 .venv/bin/python pipelines/bench.py --part tokens --threads 2 --repeats 1 --warm-up 0 --memory
 
-`tokens` goes up to 27,000 (30³ patches of 8³ voxels, 240 mm at 1 mm) and takes an hour and 5 GB.
+`tokens` goes up to 27,000 (30³ patches of 8³ voxels, 240 mm at 1 mm) and takes half an hour and 4 GB.
 Of this project only the encoder and rollout are imported at the head, so that a peak is the method's and not that of libraries
 for scans and tables.
 """

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -124,3 +126,24 @@ def test_a_prepared_patient_that_is_a_link_is_refused_before_anybody_is_prepared
 def test_a_volume_control_whose_prepared_patients_were_not_copied_with_the_run_is_told_as_not_made(tmp_path: Path):
     with pytest.raises(UsageError, match="not made: the prepared patient P1"):  # which an evaluation notes in its report
         evaluated_models.require_prepared([Patient("P1", {}, {}, {})], study_in(tmp_path).prepared)
+
+
+@pytest.mark.parametrize("told", ["", "avx2", "default"])
+def test_the_device_is_named_as_torch_names_it_which_is_not_asked(told: str):
+    """An environment that differs from the first is noted as another machine's."""
+    code = "from mri_vit.run.folder import device; import sys; print(device()); print('torch' in sys.modules); import torch;"
+    code += "print(torch.cuda.is_available() or f'({torch.backends.cpu.get_cpu_capability()}, ' in device())"
+    environment = {**os.environ, "ATEN_CPU_CAPABILITY": told}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    _, asked, agrees = done.stdout.splitlines()
+    assert agrees == "True"
+    assert not told or asked == "True"
+
+
+def test_vector_instructions_are_told_from_the_processors_flags(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("ATEN_CPU_CAPABILITY", raising=False)
+    best = ["fma", "avx2", "avx512f", "avx512vl", "avx512bw", "avx512dq"]
+    assert run_folder.instructions_of(best) == "AVX512"
+    assert run_folder.instructions_of([flag for flag in best if flag != "avx512dq"]) == "AVX2"
+    assert run_folder.instructions_of([flag for flag in best if flag != "fma"]) == ""  # torch is asked
+    assert run_folder.instructions_of(()) == ""
