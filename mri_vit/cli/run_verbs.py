@@ -34,7 +34,7 @@ def inspect(
     position: tuple[float, float, float] | None = None,
     layer: int | None = None,
     head: int | None = None,
-    without: Annotated[tuple[Literal["features", "landscape"], ...], Parameter(consume_multiple=True)] = (),
+    minutes: float = 3.0,
     output: Annotated[Path | None, Output] = None,
 ) -> None:
     """Show what a network of a finished RUN has learned: filters, position embedding, attention, one head step by step, the
@@ -56,8 +56,9 @@ def inspect(
         Layer of the attention, counted from 1; by default the last.
     head
         Head of the attention, counted from 1; by default the mean over heads.
-    without
-        Sections to skip: features, landscape or both. They run the network thousands of times; a large one needs a GPU.
+    minutes
+        How long it may take. Features and loss landscapes run the network thousands of times: what would take longer is
+        left out, and the time that it takes is named. 0 leaves both out.
     output
         Folder for index.html and figures; by default RUN/inspect, or RUN/rivals/MODEL/inspect for a comparator.
     """
@@ -66,7 +67,7 @@ def inspect(
     from mri_vit import study as stages
     from mri_vit.explain.inspection.request import Request
 
-    wanted = Request(model, fold, patient, position, layer, head, without)
+    wanted = Request(model, fold, patient, position, layer, head, minutes)
     stages.inspect(loaded(run, {}), run, wanted, output, Console())
 
 

@@ -1,17 +1,20 @@
 """The verb `inspect`: a run goes in, a self-contained page on what one of its networks has learned comes out, and its figures.
 
 A Vision Transformer's numbers are measured at once; features and loss landscapes, which any network has, take many passes through
-it, so either may be left out.
+it: those that would take longer than a person waits are left out, and said to be.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -26,7 +29,7 @@ from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.explain.inspection import drawings, learned
 from mri_vit.explain.inspection.learned import Features, Landscape
-from mri_vit.explain.inspection.request import Costly, Request, chosen_fold
+from mri_vit.explain.inspection.request import Request, chosen_fold
 from mri_vit.explain.inspection.vit_numbers import (
     NUMBERS_SHOWN,
     InspectedFold,
@@ -43,17 +46,17 @@ from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
-from mri_vit.run.integrity import as_written, read_json_or_empty
+from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say, waiting
 from mri_vit.settings import recipe
 from mri_vit.settings.file import all_from_demo
-from mri_vit.settings.recipe import VIT, Train
+from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid
 from mri_vit.train.supervised import untrained
 
-LONG_SECONDS = 600  # from here on a warning says how long it takes; the demo takes two minutes of one core
 LANDSCAPES_BESIDE = 2  # comparators whose landscapes stand beside the study's own: each takes minutes, and --model shows any
+ROOM = 1.25  # times the estimate that the minutes which are named leave room for: a pace is of one step
 RECORD, SCHEMA = "inspection.json", "mri-vit inspection 1"  # by which a folder is known as ours
 HEADING = "Inside the Vision Transformer: what it learned to see, and where it looks"  # likewise, of versions before 0.5
 HEADING_WITHOUT_TOKENS = "Inside the network: what it responds to, and its loss landscape"  # of a network without tokens
@@ -100,24 +103,24 @@ def run(
     IntegrityError
         The fold's weights or its test patients are not those that were written.
     """
-    number = chosen_fold(study, split, request)
+    began, number = time.monotonic(), chosen_fold(study, split, request)
     taking_part = networks(study)
     own = taking_part[request.model]
     output = output or comparator_folder(folder, request.model) / files.INSPECT
     refuse(output)
     fold = find_fold(study, patients, split, number)
     names = [request.model]
-    if request.model == VIT and "landscape" not in request.without:
+    if request.model == VIT and request.minutes > 0:
         names += [name for name in convolutional(study) if (fold.home(folder, name) / files.WEIGHTS).exists()][:LANDSCAPES_BESIDE]
     integrity.refuse_changed_run(folder, console, [fold.home(folder, name).relative_to(folder).as_posix() for name in names])
-    of_landscape = () if "landscape" in request.without else fold.train
+    of_landscape = fold.train if request.minutes > 0 else ()
     prepared.refuse_changed_patients(study.prepared, [*fold.test, *of_landscape], folder)
     subject, *beside = (of_fold(fold, taking_part[name], folder, request.patient, name) for name in names)
     numbers = None
     if own.model.architecture == "vit":
         numbers = measure_vit(subject, request.position_mm, request.layer, request.head)
     with atomic.held(output, ["figures"]):
-        results = _learned(subject, beside, [fold.home(folder, name) for name in names], request.without, console)
+        results = _learned(subject, beside, 60 * request.minutes - (time.monotonic() - began), console)
         written = write_page(subject, output, numbers, results)
     say(console, f"inspection: {written}")
     return written
@@ -141,34 +144,57 @@ def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str 
     return InspectedFold(study, title, before, after, shown, fold.train, name)
 
 
-def _learned(
-    subject: InspectedFold, beside: Sequence[InspectedFold], homes: Sequence[Path], without: Sequence[Costly], console: Console
-) -> LearnedResults:
-    """Features and landscapes, with a warning beforehand where they take long."""
-    if len(set(without)) == len(get_args(Costly)):
+def _learned(subject: InspectedFold, beside: Sequence[InspectedFold], seconds: float, console: Console) -> LearnedResults:
+    """Features and landscapes, of which those that fit into so many seconds; the others are named, with the time they take."""
+    if seconds <= 0:
         return LearnedResults()
-    seconds = sum(
-        passes(len(of.after.heads), 1, without if of is subject else ("features", *without)) * seconds_each(home, of.study.train)
-        for of, home in zip((subject, *beside), homes, strict=True)
-    )
-    if seconds > LONG_SECONDS:
-        say(
-            console,
-            f"features and loss landscapes take about {duration(seconds)} at the pace at which the run's patients were predicted;"
-            " --without features landscape leaves them out",
-            WARNING,
-        )
-    with waiting(console, "features and loss landscapes"):
-        return measure_learned(subject, beside, without)
+    began, left_out = time.monotonic(), dict[str, float]()
+    chosen: list[Section] = []
+    with waiting(console, "how long features and loss landscapes take"):
+        sections = list(costly(subject, beside))
+    left = seconds - (time.monotonic() - began)
+    for section in sections:
+        if section.seconds > left:
+            left_out[section.name] = section.seconds
+            continue
+        chosen.append(section)
+        left -= section.seconds
+    if left_out:
+        said = ", ".join(f"{name} (about {duration(one)})" for name, one in left_out.items())
+        minutes = math.ceil((seconds - left + sum(left_out.values())) / 60 * ROOM)
+        say(console, f"left out: {said}; --minutes {minutes} shows all", WARNING)
+    features, landscapes = None, []
+    if chosen:
+        about = duration(sum(section.seconds for section in chosen))
+        with waiting(console, f"{' and '.join(section.name for section in chosen)}, about {about}"):
+            for section in chosen:
+                found = section.measure()
+                if isinstance(found, Features):
+                    features = found
+                else:
+                    landscapes.append(found)
+    return LearnedResults(features, landscapes)
 
 
-def seconds_each(home: Path, settings: Train) -> float:
-    """How long one of the fold's networks took for a patient when it was trained; 0 where that was not written."""
-    file = home / files.COST
-    if not file.exists():
-        return 0.0
-    with as_written(file):
-        return float(json.loads(file.read_bytes())["patient_seconds"]) / settings.seeds
+@dataclass(frozen=True)
+class Section:
+    """A part of the page that takes many passes: its name, about how long it takes here, and what measures it."""
+
+    name: str
+    seconds: float
+    measure: Callable[[], Features | Landscape]
+
+
+def costly(subject: InspectedFold, beside: Sequence[InspectedFold]) -> Iterator[Section]:
+    """Features and landscape of the subject, and the landscapes of others beside it, in their order on the page."""
+    for network in (subject, *beside):
+        searched = network is subject
+        pace = learned.pace(network, searched)
+        if searched:
+            work = learned.features_work(len(network.after.heads), len(network.patients))
+            yield Section("features", work.seconds(pace), partial(learned.measure_features, network))
+        work = learned.landscape_work(len(network.train), len(network.patients))
+        yield Section(f"loss landscape of {network.name}", work.seconds(pace), partial(learned.measure_landscape, network))
 
 
 def convolutional(study: Study) -> list[str]:
@@ -177,25 +203,11 @@ def convolutional(study: Study) -> list[str]:
     return [name for name, baseline in baselines.items() if baseline and baseline.layer and baseline.averaged]
 
 
-def measure_learned(
-    subject: InspectedFold, beside: Sequence[InspectedFold] = (), without: Collection[Costly] = ()
-) -> LearnedResults:
-    """What is learned of the subject, and the landscapes of others `beside` it."""
+def measure_learned(subject: InspectedFold, beside: Sequence[InspectedFold] = ()) -> LearnedResults:
+    """All that is learned of the subject, and the landscapes of others `beside` it, however long it takes."""
     return LearnedResults(
-        None if "features" in without else learned.measure_features(subject),
-        () if "landscape" in without else tuple(learned.measure_landscape(network) for network in (subject, *beside)),
+        learned.measure_features(subject), tuple(learned.measure_landscape(network) for network in (subject, *beside))
     )
-
-
-def passes(numbers: int, networks: int, without: Collection[Costly] = ()) -> int:
-    """How many patients' passes through a network the features of so many endpoints and the landscapes of so many networks take.
-
-    A step of a search counts as two: backwards takes about as long as forwards where no weight needs a gradient.
-    """
-    searches = 2 * (numbers + learned.ENCODER_UNITS)
-    of_features = 2 * searches * learned.ASCENT_STEPS + 3 * learned.FEATURE_PATIENTS
-    of_landscape = networks * learned.LANDSCAPE_POINTS**2 * 2 * learned.LANDSCAPE_PATIENTS
-    return (0 if "features" in without else of_features) + (0 if "landscape" in without else of_landscape)
 
 
 # --- the page ------------------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.crossval.folds import Split
@@ -11,7 +10,7 @@ from mri_vit.errors import UsageError
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Study
 
-Costly = Literal["features", "landscape"]
+MINUTES = 3.0  # that a person waits for a page; the demo's takes two of one core
 VIT_OPTIONS = ("position_mm", "layer", "head")  # what can be wanted of a Vision Transformer alone
 
 
@@ -25,7 +24,7 @@ class Request:
     position_mm: tuple[float, float, float] | None = None  # RAS+ mm of the grid's frame
     layer: int | None = None
     head: int | None = None
-    without: tuple[Costly, ...] = ()
+    minutes: float = MINUTES  # that all may take together; of features and landscapes those that fit are measured
 
 
 def chosen_fold(study: Study, split: Split, request: Request) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from pathlib import Path
 
@@ -55,23 +55,22 @@ def inspected(run: tuple[Study, Split], wanted: Request, output: Path | None = N
 
 
 def test_convolutional_comparators_that_are_trained_stand_beside_the_studys_own_network(run):
-    page = inspected(run, Request(without=("features",)))
+    page = inspected(run, Request())
     assert page == run[0].output / "inspect" / "index.html"
     html = page.read_text(encoding="utf-8")
     assert re.findall('<p class="stage">(vit|cnn|smaller|later)</p>', html) == ["vit", "cnn"]
-    assert 'id="features"' not in html
 
 
 def test_a_comparators_page_lies_beside_its_folds(run):
-    page = inspected(run, Request("cnn", without=("landscape",)))
+    page = inspected(run, Request("cnn"))
     assert page == run[0].output / "rivals" / "cnn" / "inspect" / "index.html"
     html = page.read_text(encoding="utf-8")
-    assert re.findall('<section id="([a-z]+)">', html) == ["features", "limits"]
+    assert re.findall('<section id="([a-z]+)">', html) == ["features", "landscape", "limits"]
     assert "tiny, fold 1, cnn" in html
 
 
 def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, tmp_path):
-    html = inspected(run, Request("smaller", layer=1, without=("features", "landscape")), tmp_path / "out").read_text()
+    html = inspected(run, Request("smaller", layer=1, minutes=0.0), tmp_path / "out").read_text()
     assert "1 layers of 2 heads, 8 numbers per token" in html
     with pytest.raises(UsageError, match="layer 2: the network has layers 1 to 1"):
         inspected(run, Request("smaller", layer=2), tmp_path / "out")
@@ -92,12 +91,17 @@ def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, messa
     assert not (tmp_path / "out").exists()
 
 
-def test_what_takes_long_is_said_before_it_begins(run, tmp_path, monkeypatch, capsys, sketched):
+def test_what_would_take_too_long_is_left_out_with_the_time_that_it_takes(run, tmp_path, monkeypatch, capsys, sketched):
     study, split = run
-    (study.output / "fold-1" / files.COST).write_text(json.dumps({"patient_seconds": 12.0}))
-    monkeypatch.setattr(inspect_network, "measure_learned", lambda *_: inspect_network.LearnedResults())
     patients = cohort.read(study.cohort, study.endpoints)
-    wanted = Request(without=("features",))
-    inspect_network.run(study, patients, split, study.output, wanted, tmp_path / "out", Console(width=200))
-    expected = 9 * 24 * 12.0  # points, patients, seconds of each
-    assert f"take about {expected / 60:.0f} min at the pace" in capsys.readouterr().out
+    slow = {"vit": learned.Pace(0.0, 12.0), "cnn": learned.Pace(0.0, 0.0)}
+    monkeypatch.setattr(learned, "pace", lambda subject, _: slow[subject.name])
+    inspect_network.run(study, patients, split, study.output, Request(), tmp_path / "out", Console(width=300))
+    landscape = (9 + 1) * (10 + 12) * 12.0  # points and the one before training, training and test patients, seconds of each
+    features = (2 * 3 * 9 + 3 * 12) * 12.0  # searches in two networks, of each the inputs of noise and its own; patients
+    said = capsys.readouterr().out
+    expected = f"left out: features (about {features / 60:.0f} min), loss landscape of vit (about {landscape / 60:.0f} min)"
+    assert f"{expected}; --minutes {math.ceil((features + landscape) * 1.25 / 60)} shows all" in said
+    html = (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+    assert 'id="features"' not in html
+    assert re.findall('<p class="stage">(vit|cnn|smaller|later)</p>', html) == ["cnn"]

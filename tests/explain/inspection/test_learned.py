@@ -93,21 +93,23 @@ def each(results: inspect_network.LearnedResults) -> Sequence[learned.Feature]:
     return results.features.each
 
 
-@pytest.mark.parametrize("without", ["features", "landscape"])
-def test_the_passes_that_are_made_are_those_that_were_estimated(subject, monkeypatch, without):
+def test_the_work_that_is_done_is_that_which_was_estimated(subject, monkeypatch):
     monkeypatch.setattr(learned, "FEATURE_PATIENTS", len(subject.patients))
     monkeypatch.setattr(learned, "LANDSCAPE_PATIENTS", 4)
     monkeypatch.setattr(learned, "LANDSCAPE_POINTS", 5)
-    passes = []
+    done = []
 
     def count(module: torch.nn.Module, given: tuple) -> None:
         if isinstance(module, Encoder):
-            passes.append(len(given[0]) * (2 if given[0].requires_grad else 1))
+            done.append((int(given[0].requires_grad), 0 if given[0].requires_grad else len(given[0])))
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(count)
-    inspect_network.measure_learned(subject, without=(without,))
+    learned.measure_features(subject)
+    work, done[:] = learned.Work(*np.sum(done, axis=0).tolist()), []
+    assert work == learned.features_work(len(subject.study.endpoints), len(subject.patients))
+    learned.measure_landscape(subject)
     hook.remove()
-    assert sum(passes) == pytest.approx(inspect_network.passes(len(subject.study.endpoints), 1, (without,)), rel=0.1)
+    assert learned.Work(*np.sum(done, axis=0).tolist()) == learned.landscape_work(len(subject.train), len(subject.patients))
 
 
 def test_a_linear_networks_input_is_its_slope(subject):
@@ -245,9 +247,7 @@ def test_a_convolutional_networks_page_has_these_two_alone(other, of_cnn, tmp_pa
 
 
 def test_what_is_left_out_is_not_on_the_page(subject, numbers, tmp_path, sketched):
-    found = inspect_network.measure_learned(subject, without=("features", "landscape"))
-    assert (found.features, found.landscapes) == (None, ())
-    html = inspect_network.write_page(subject, tmp_path / "out", numbers, found).read_text(encoding="utf-8")
+    html = inspect_network.write_page(subject, tmp_path / "out", numbers).read_text(encoding="utf-8")
     assert 'id="features"' not in html
     assert 'href="#landscape"' not in html
 
