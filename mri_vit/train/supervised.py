@@ -111,11 +111,16 @@ class Feed:
         return drawn if mix is None else draw.mixed(drawn, mix)
 
     def evaluated(self, batch: int) -> Iterator[Batch]:
-        """Every patient with every token that the encoder reads, as stored, in the patients' order, so many at a time."""
+        """Every patient with every token that the encoder reads, as stored, in the patients' order: so many at a time, or fewer,
+        so that together they have no more tokens than a step of training, whose memory is there.
+        """
         position, study, patients = self.store.position, self.study, range(len(self.ids))
+        widths = [len(draw.shown(at, study)[0]) for at in position]
+        most = max(widths)
+        together = max(1, batch * min(most, study.train.token_budget or most) // most)
         asked = []
-        for some in (patients[start : start + batch] for start in patients[::batch]):
-            width = max(len(draw.shown(position[i], study)[0]) for i in some)
+        for some in (patients[start : start + together] for start in patients[::together]):
+            width = max(widths[i] for i in some)
             asked.append((some, [draw.stacked([draw.whole(i, position[i], study, width) for i in some])]))
         for _, (patients_batch,) in self.store.each(asked):
             yield patients_batch
@@ -319,7 +324,9 @@ def fit_on(
         if step.mean_loss is None:
             continue
         if state.epoch % settings.val_every == 0 or state.epoch == settings.epochs:
-            val_losses = fabric.broadcast(_evaluated(judged, feed, val_feed, start, folder, state))  # so that all stop together
+            with fabric.autocast():  # as precise as in a step, for the network itself and an average are not Fabric's
+                val_losses = _evaluated(judged, feed, val_feed, start, folder, state)
+            val_losses = fabric.broadcast(val_losses)  # so that all stop together
             fabric.log_dict({f"tune/{name}": value for name, value in val_losses.items()}, step=step.number + 1)
             if state.better(step.mean_loss, val_losses):
                 best.load_state_dict(judged.state_dict())

@@ -19,7 +19,7 @@ import torch
 from einops import rearrange
 from torch import Tensor
 
-from benchmarks.inputs import DEVICE, FOREGROUND, autocast
+from benchmarks.inputs import DEVICE, FOREGROUND, autocast, everybody
 from benchmarks.pretraining import CONFIGS, stepped, write
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
@@ -29,7 +29,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.train.loop import Turn, optimiser
-from mri_vit.train.supervised import Feed, LabelledBatch, objective, untrained
+from mri_vit.train.supervised import Feed, LabelledBatch, batch_outputs, objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 
@@ -44,11 +44,8 @@ WHOLE, STEP = "a step", f"no-masks at 1 mm, {BATCH} patients, {BUDGET} of {FOREG
 
 def feeding(folder: Path) -> dict[str, dict[str, Callable[[], Run]]]:
     """What is timed, by group and name; the first of a group is what the others are set against."""
-    study = study_file.load(CONFIGS / "gbm.toml", AT_1_MM).model_copy(update={"prepared": folder})
-    some = [
-        Patient(f"p{i}", dict.fromkeys(CHANNELS), {c: float(i % 2) for e in study.endpoints for c in e.columns}, {})
-        for i in range(PATIENTS)
-    ]
+    study = recommended(folder)
+    some = everybody(PATIENTS, study)
     near = ("from memory" if DEVICE.type == "cpu" else "from the GPU", partial(held, device=DEVICE))
     ways = dict([near, ("from disk", partial(Read, device=DEVICE))])
     return {
@@ -61,6 +58,31 @@ def feeding(folder: Path) -> dict[str, dict[str, Callable[[], Run]]]:
             "its feeding": partial(fed, study, some, near[1], 1),
         },
     }
+
+
+def recommended(folder: Path) -> Study:
+    """The study "no-masks" at 1 mm."""
+    return study_file.load(CONFIGS / "gbm.toml", AT_1_MM).model_copy(update={"prepared": folder})
+
+
+def trained_and_evaluated(folder: Path, patients: int) -> dict[str, Run]:
+    """A step of a batch of so many patients, and their evaluation with all tokens."""
+    study = recommended(folder)
+    study = study.model_copy(update={"train": study.train.model_copy(update={"batch_size": patients})})
+    write(study, whom := everybody(patients, study))
+    net, feed = untrained(whom, study, seed=0).to(DEVICE), Feed(whom, study, DEVICE, seed=0)
+    adamw, loss_of, turn = optimiser(net, study), objective(net, net), Turn(0, 0, tuple(range(patients)), (0,) * patients)
+
+    def loss() -> Tensor:
+        (given,) = feed([turn])
+        with autocast():
+            return loss_of(given)
+
+    def evaluated() -> None:
+        with autocast():
+            batch_outputs(net, feed, patients)
+
+    return {"training": partial(stepped, net.train(), adamw, loss, study), "evaluation": evaluated}
 
 
 def turns() -> Iterator[Turn]:
