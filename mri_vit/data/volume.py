@@ -96,7 +96,7 @@ def canonical(volume: Volume) -> Volume:
     orientation = nib.io_orientation(volume.affine)
     array = nib.apply_orientation(volume.array, orientation)
     affine = volume.affine @ nib.orientations.inv_ornt_aff(orientation, volume.shape)
-    return Volume(np.ascontiguousarray(array), affine, volume.notes)
+    return Volume(array if array.flags.c_contiguous else nifti.in_c_order(array, array.dtype), affine, volume.notes)
 
 
 def laid_as(volume: Volume, affine: Float[np.ndarray, "4 4"]) -> Volume:

@@ -15,6 +15,7 @@ import subprocess
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from jaxtyping import Bool, Float, Shaped
@@ -42,6 +43,7 @@ RAY_STEP = 1 / 60  # of the radius: 1.3 mm in an adult
 RIM_DEPTH = 0.2  # of the radius: scalp and skull end there, at 16 mm in an adult
 BRAIN_DEPTH = 0.4  # as far as the brain's brightness is measured; the ventricles begin behind it
 BRAIN_QUANTILE = 0.25  # of the brain's depths: bright fluid does not count, nor does a dark furrow
+_GAPS: WeakKeyDictionary[Volume, float | None] = WeakKeyDictionary()  # of scans; a patient's is asked for twice
 DIRECTION_QUANTILE = 0.75  # a quarter may show a darker gap, as between a stripped brain's cerebellum and temporal lobes
 
 
@@ -107,11 +109,12 @@ def is_stripped(scan: Volume) -> bool:
 
 def _gap(scan: Volume) -> float | None:
     """`skull_gap` of a scan whose background was emptied; None where it was not, or where more than a brain is left."""
-    background = border_value(scan.array)
-    rest = scan.array != background
-    if not rest.any() or 1 - rest.mean() < STRIPPED_SHARE or volume_ml(rest, scan) > STRIPPED_ML:
-        return None
-    return skull_gap(scan, background)
+    if scan not in _GAPS:
+        background = border_value(scan.array)
+        rest = scan.array != background
+        emptied = rest.any() and 1 - rest.mean() >= STRIPPED_SHARE and volume_ml(rest, scan) <= STRIPPED_ML
+        _GAPS[scan] = skull_gap(scan, background) if emptied else None
+    return _GAPS[scan]
 
 
 def _doubt(reference: Volume, name: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """Finder: a patient's scans go in, on voxels of 2 mm; where the tumour is, and how sure that is, comes out. It sees no label.
 
-A small 3D U-Net (Ronneberger et al. 2015, arXiv:1505.04597; Çiçek et al. 2016, arXiv:1606.06650) that has seen synthetic heads
-alone, each with contrasts, movements and tumours of its own (as SynthSeg: Billot et al. 2023, arXiv:2107.09559); its training is
-`pipelines/finder.py train`. It sees FLAIR, T2 where there is one, their mirror images, and the template's grey and white matter.
+Its network (`finder_network.py`) has seen synthetic heads alone, each with contrasts, movements and tumours of its own (as
+SynthSeg: Billot et al. 2023, arXiv:2107.09559); its training is `pipelines/finder.py train`. It sees FLAIR, T2 where there is
+one, their mirror images, and the template's grey and white matter.
 
 Letters: n input channels; x y z voxels of `BOX`, i j k those of a patient's scans.
 """
@@ -11,31 +11,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
-from itertools import pairwise
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from einops import rearrange
 from jaxtyping import Bool, Float
-from safetensors.torch import load_file
 from scipy import ndimage
-from torch import Tensor, nn
+from scipy.special import expit
+from threadpoolctl import threadpool_limits
 
 from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
+from mri_vit.prepare.finder_network import log_odds, weights
 from mri_vit.prepare.tumour import SEEN
 
 SEQUENCES = SEEN  # what is not given is marked as missing
 SPACING_MM = 2.0
 BOX = (80, 96, 80)  # voxels: 160 x 192 x 160 mm around the middle of the MNI152 brain's box, multiples of 16 for three halvings
 BOX_AFFINE = np.array([[2.0, 0, 0, -79], [0, 2, 0, -112], [0, 0, 2, -74], [0, 0, 0, 1]])  # to RAS+ mm of the MNI152 frame
-WIDTHS = (16, 32, 64, 96)  # channels at 4, 8, 16 and 32 mm; 0.95 million weights, 1.9 MB
 INPUTS = 2 * len(SEQUENCES) + (len(SEQUENCES) - 1) + 2  # scans, mirror images, which scans there are, tissue maps
 Z_RANGE = (-5.0, 8.0)  # standard deviations: what lies beyond is a fault of the image and no tissue
-WEIGHTS = "finder.safetensors"
 CORE = 0.2  # probability from which the network's word is taken for a tumour: readers draw faint oedema too
 THRESHOLD = 0.5  # probability of tumour from which a voxel is drawn, once the patient's own brightness was looked at
 FILLED = 0.51  # of a hole that was filled
@@ -58,51 +51,6 @@ class Found:
     confidence: float
 
 
-class Block(nn.Module):
-    """Two 3×3×3 convolutions, added to what went in."""
-
-    def __init__(self, width_in: int, width: int) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv3d(width_in, width, 3, padding=1), nn.Conv3d(width, width, 3, padding=1)
-        self.norms = nn.ModuleList(nn.GroupNorm(4, width) for _ in range(2))
-        self.skip = nn.Conv3d(width_in, width, 1) if width_in != width else nn.Identity()
-
-    def forward(self, x: Float[Tensor, "b n x y z"]) -> Float[Tensor, "b o x y z"]:
-        hidden = F.gelu(self.norms[0](self.first(x)))
-        return self.skip(x) + F.gelu(self.norms[1](self.second(hidden)))
-
-
-class FinderNetwork(nn.Module):
-    """Inputs on voxels of 2 mm go in, log odds of tumour come out; within, voxels are of 4 mm, eight of 2 mm to one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv3d(8 * INPUTS, WIDTHS[0], 1)
-        self.down = nn.ModuleList(Block(*widths) for widths in pairwise((WIDTHS[0], *WIDTHS)))
-        self.across = nn.ModuleList(nn.Conv3d(wide, narrow, 1) for narrow, wide in pairwise(WIDTHS))
-        self.up = nn.ModuleList(Block(width, width) for width in WIDTHS[:-1])
-        self.out = nn.Conv3d(WIDTHS[0], 8, 1)
-
-    def forward(self, scans: Float[Tensor, "b n x y z"]) -> Float[Tensor, "b x y z"]:
-        x = self.stem(rearrange(scans, "b i (x u) (y v) (z w) -> b (i u v w) x y z", u=2, v=2, w=2))
-        levels = []
-        for depth, block in enumerate(self.down):
-            x = block(F.avg_pool3d(x, 2) if depth else x)
-            levels.append(x)
-        for depth in reversed(range(len(self.up))):
-            wide = F.interpolate(self.across[depth](x), scale_factor=2, mode="trilinear", align_corners=False)
-            x = self.up[depth](levels[depth] + wide)
-        return rearrange(self.out(x), "b (u v w) x y z -> b (x u) (y v) (z w)", u=2, v=2, w=2)
-
-
-@cache
-def network() -> FinderNetwork:
-    """The trained network, whose weights are stored in half precision; kept for the life of the process."""
-    trained = FinderNetwork()
-    trained.load_state_dict(load_file(str(files("mri_vit.prepare") / WEIGHTS)))  # widened to single precision
-    return trained.eval()
-
-
 def inputs(
     scans: Mapping[str, Float[np.ndarray, "x y z"]], brain: Bool[np.ndarray, "x y z"], tissue: Float[np.ndarray, "2 x y z"]
 ) -> Float[np.ndarray, "n x y z"]:
@@ -116,13 +64,7 @@ def inputs(
 
 def tissue_of(to_template: Float[np.ndarray, "4 4"]) -> Float[np.ndarray, "2 x y z"]:
     """Shares of grey and white matter of the MNI152 brain on `BOX`; `to_template` carries a point of the box to it, RAS+ mm."""
-    return np.stack([resample(maps, BOX, BOX_AFFINE, to_template).array for maps in _tissue_maps()])
-
-
-@cache
-def _tissue_maps() -> tuple[Volume, Volume]:
-    grey, white = (register.smoothed(register.mni152(tissue), [SPACING_MM] * 3) for tissue in ("gm", "wm"))
-    return Volume(grey.array / 255, grey.affine), Volume(white.array / 255, white.affine)  # stored in a byte
+    return np.stack([resample(maps, BOX, BOX_AFFINE, to_template).array for maps in register.tissue_maps()])
 
 
 def find(
@@ -199,15 +141,9 @@ def probability_on_box(
 ) -> Float[np.ndarray, "x y z"]:
     """Of the patient and of the mirror image, whose log odds are averaged: left and right are alike to it."""
     mirrored = inputs({name: scan[::-1] for name, scan in scans.items()}, brain[::-1], tissue[:, ::-1])
-    both = torch.from_numpy(np.stack([inputs(scans, brain, tissue), mirrored]))
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the last bits must not depend on the machine, and workers share its cores
-    try:
-        with torch.inference_mode():
-            there, back = network()(both)
-    finally:
-        torch.set_num_threads(threads)
-    return ((there + back.flip(0)) / 2).sigmoid().numpy() * brain
+    with threadpool_limits(1):  # the last bits must not depend on the machine, and workers share its cores
+        there, back = (log_odds(seen, weights()) for seen in (inputs(scans, brain, tissue), mirrored))
+    return expit((there + back[::-1]) / 2) * brain
 
 
 def pieces(tumour: Bool[np.ndarray, "x y z"], smallest_ml: float = SMALLEST_ML) -> Bool[np.ndarray, "x y z"]:

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from scipy import ndimage
 from scipy.spatial import KDTree
 
-from mri_vit.data.volume import Volume
+from mri_vit.data.volume import Volume, resample
 from mri_vit.prepare import register
 
 CENTRES = {
@@ -86,12 +86,13 @@ def _regions() -> tuple[np.ndarray, KDTree]:
 @cache
 def _ventricles() -> KDTree:
     """The voxels of the MNI152 brain's lateral and third ventricles, mm."""
-    brain, grey, white = (register.coarse_copy(register.mni152(which), register.FINE_MM) for which in ("t1", "gm", "wm"))
+    brain, _ = register.template()
+    grey, white = (resample(tissue, brain.shape, brain.affine).array for tissue in register.tissue_maps())
     to_voxel = np.linalg.inv(brain.affine)
     ends = [np.rint(to_voxel @ [*corner, 1])[:3].astype(int) for corner in zip(*VENTRICLES_MM, strict=True)]
     box = tuple(slice(first, last) for first, last in zip(*ends, strict=True))
-    depth = np.asarray(ndimage.distance_transform_edt(brain.array > 0, sampling=brain.spacing_mm))
-    fluid = (grey.array + white.array < 128)[box] & (depth[box] > VENTRICLE_DEPTH_MM)  # 128: most of it is neither, of 255
+    deep = register.template_depth_mm()[box] > VENTRICLE_DEPTH_MM
+    fluid = (grey + white < 0.5)[box] & deep  # most of it is neither
     pieces, _ = ndimage.label(fluid)  # pyright: ignore[reportGeneralTypeIssues]
     largest: Bool[np.ndarray, "x y z"] = pieces == 1 + np.argmax(np.bincount(pieces.ravel())[1:])
     return KDTree((np.argwhere(largest) + ends[0]) @ brain.affine[:3, :3].T + brain.affine[:3, 3])

@@ -28,7 +28,7 @@ from mri_vit.errors import Killed, UnusablePatient, UsageError
 from mri_vit.prepare import agreement, alignment, bias, brain, quality, tumour
 from mri_vit.prepare.alignment import on_grid
 from mri_vit.prepare.prepared import CONTENT, SCHEMA, Log, config_sha256, drawn_on_grid, holds, refuse_foreign, verify, voxels
-from mri_vit.run import atomic, executors, files, integrity
+from mri_vit.run import atomic, executors, files, integrity, resource
 from mri_vit.run.atomic import complete, refuse_link, write_bytes
 from mri_vit.run.jobs import Workplace, close_ledger
 from mri_vit.run.screen import WARNING, counted, printable, progress, say
@@ -80,6 +80,7 @@ def prepare_patient(patient: Patient, folder: Path, channels: tuple[str, ...], g
     if done(target):
         verify(target)
         return target
+    resource.keep_freed_memory()
     with complete(target, refuse_foreign, done) as beside, _one_thread():
         _build(patient, grid, channels, settings, beside, {"config_sha256": config, "inputs": inputs})
     return target

@@ -20,7 +20,7 @@ from scipy.linalg import svdvals
 from scipy.ndimage import binary_dilation, binary_erosion, distance_transform_edt
 from scipy.spatial.transform import Rotation
 
-from mri_vit.data.volume import Volume, bounding_box, mean_index, middle_half, resample, widen
+from mri_vit.data.volume import Volume, bounding_box, mean_index, middle_half, resample
 from mri_vit.prepare import agreement, register
 from mri_vit.prepare import brain as brains_of
 from mri_vit.prepare.agreement import Copies
@@ -187,15 +187,9 @@ def shading(before: Float[np.ndarray, "n"], after: Float[np.ndarray, "n"]) -> fl
     return float(high / low)
 
 
-@cache
 def core() -> Bool[np.ndarray, "x y z"]:
     """The MNI152 brain without its rim, on the voxels of `register.template`."""
-    brain, _ = register.template()
-    inside = brain.array > 0
-    part = widen(bounding_box(inside), (1, 1, 1), brain.shape)
-    found = np.zeros_like(inside)
-    found[part] = np.asarray(distance_transform_edt(inside[part], sampling=brain.spacing_mm)) > RIM_MM
-    return found
+    return register.template_depth_mm() > RIM_MM
 
 
 @cache

@@ -43,6 +43,7 @@ BINS = 32  # of the joint histogram; Mattes et al. 2003 use 50, fewer suit the f
 TEMPLATE_BINS = 20  # one head to another's: a smoother metric, from which jittered starts end within 1 mm instead of 2
 SEED = 1  # of the sample points; fixed, so that a rerun gives the same bytes
 TILTS_DEGREES = {"x": (0, -20, 20, -40, 40), "y": (-20, 20), "z": (-20, 20)}  # starts; a chin on the chest nods by 30
+BLUR_MARGIN = (4, 4, 4)  # voxels of 1 mm that a blur for 2 mm reaches, and more: beyond them a map stays 0
 MARGIN_MM = 10.0  # around the template's brain: its outline is what holds a brain with a tumour in place
 _COPIES: WeakKeyDictionary[Volume, dict[float, Volume]] = WeakKeyDictionary()  # by spacing
 
@@ -157,8 +158,8 @@ def align(
     metrics = tuple(metric for _, metric in reached)
     rough = _Level(fixed_copy, moving_copy, bins, near, COARSE_SAMPLED_SHARE, freedom, step_mm=1.0, stop_mm=0.05)
     level = _Level(fixed_copy, moving_copy, bins, near, SAMPLED_SHARE, freedom, step_mm=0.125, stop_mm=0.01)
-    matrix, _ = level.optimise(rough.optimise(reached[int(np.argmax(metrics))][0])[0])
-    metric, first_metric = level.metric(matrix), level.metric(starts[0])
+    matrix, metric = level.optimise(rough.optimise(reached[int(np.argmax(metrics))][0])[0])
+    first_metric = level.metric(starts[0])
     if first_metric >= metric:
         return Alignment(starts[0], first_metric, first_metric, metrics)
     return Alignment(matrix, metric, first_metric, metrics)
@@ -187,8 +188,8 @@ def refine(reference: Volume, scan: Volume, matrix: Float[np.ndarray, "4 4"], ne
         step_mm=0.25,
         stop_mm=0.01,
     )
-    settled, _ = level.optimise(matrix)
-    before, after = level.metric(matrix), level.metric(settled)
+    settled, after = level.optimise(matrix)
+    before = level.metric(matrix)
     return Alignment(settled if after > before else matrix, max(after, before), before, ())
 
 
@@ -229,6 +230,25 @@ def template() -> tuple[Volume, Volume]:
     small = coarse_copy(whole, FINE_MM)
     small = Volume(small.array / whole.array.max(), small.affine)
     return small, around(Volume((small.array > 0).astype(np.float32), small.affine), MARGIN_MM)
+
+
+@cache
+def template_depth_mm() -> Float[np.ndarray, "x y z"]:
+    """How deep each voxel of `template` lies within its brain; 0 outside."""
+    brain, _ = template()
+    depth = np.zeros(brain.shape, np.float32)
+    part = widen(bounding_box(brain.array > 0), (1, 1, 1), brain.shape)
+    depth[part] = distance_transform_edt(brain.array[part] > 0, sampling=brain.spacing_mm)
+    return depth
+
+
+@cache
+def tissue_maps() -> tuple[Volume, Volume]:
+    """Shares of grey and of white matter of the MNI152 brain, on voxels of 1 mm and blurred for such of `FINE_MM`; 0 beyond."""
+    whole = (mni152(tissue) for tissue in ("gm", "wm"))
+    parts = (cut_box(one, widen(bounding_box(one.array > 0), BLUR_MARGIN, one.shape)) for one in whole)
+    grey, white = (smoothed(part, [FINE_MM] * 3) for part in parts)
+    return Volume(grey.array / 255, grey.affine), Volume(white.array / 255, white.affine)  # stored in a byte
 
 
 def mni152(which: str = "t1") -> Volume:
@@ -280,7 +300,10 @@ class _Level:
         self.bins, self.freedom, self.step_mm, self.stop_mm = bins, freedom, step_mm, stop_mm
 
     def optimise(self, start: Float[np.ndarray, "4 4"]) -> tuple[Float[np.ndarray, "4 4"], float]:
-        """Where the start leads and the last metric on the way; the start and -inf when too little of the scans overlaps."""
+        """Where the start leads and the metric one step before; the start and -inf when too little of the scans overlaps.
+
+        The last step is shorter than `stop_mm`; a metric of its own costs as much as ten steps, which is why it has none.
+        """
         transform = self.freedom.transform(start, self.centre_mm)
         method = self._method(transform)
         try:

@@ -99,7 +99,7 @@ def mask_of(
 
 def _found(reference: Volume, brain: Volume, copies: Copies, pose: Pose) -> tuple[Volume | None, float]:
     """The tumour that the finder sees, on the reference's voxels, or None; and how sure it is."""
-    from mri_vit.prepare import finder  # here, because torch takes a second and 200 MB
+    from mri_vit.prepare import finder  # here, because it imports this module
 
     found = finder.find(copies.scans, copies.brain, copies.affine, np.linalg.inv(pose.affine.matrix) @ pose.rigid)
     back = np.linalg.inv(pose.rigid)

@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mri_vit.prepare.finder import SEQUENCES, FinderNetwork, inputs
+from mri_vit.prepare.finder import SEQUENCES, inputs
+from tumour_finder.network import FinderNetwork
 from tumour_finder.random_heads import Drawn, draw
 
 BATCH = 2

@@ -94,10 +94,10 @@ def test_nothing_but_background_and_what_is_larger_than_a_brain_are_no_stripped_
 
 def test_a_loosely_stripped_brain_is_looked_for_and_the_doubt_is_noted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     head, inside = made_head("t1")
-    alone = emptied(head, inside)
     monkeypatch.setattr(brain, "_deepbet", lambda scans, name: inside)
     for gap, by, notes in ((0.1, "none", 0), (0.2, "deepbet", 1), (0.4, "deepbet", 0)):
         monkeypatch.setattr(brain, "skull_gap", lambda scan, background, gap=gap: gap)
+        alone = emptied(head, inside)
         extracted = brain.extract(alone, None, "t1ce.nii.gz", None, Prepare(), tmp_path)
         assert (extracted.source, len(extracted.notes)) == (by, notes)
     assert brain.extract(alone, None, "x", None, Prepare(brain="none"), tmp_path).notes == ()

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from made.prepared import prepared_by
 from scipy import ndimage
+from tumour_finder.network import FinderNetwork
 from tumour_finder.random_heads import Drawn, draw
 
 from mri_vit.data.cohort import read
 from mri_vit.data.volume import Volume
 from mri_vit.data.volume import read as read_scan
-from mri_vit.prepare import finder, location, tumour
+from mri_vit.prepare import finder, finder_network, location, tumour
 from mri_vit.prepare.prepared import load_record
 from mri_vit.run import files
 from mri_vit.settings.schema import Study
@@ -42,6 +44,17 @@ def mask_of(seen: Drawn) -> tuple[np.ndarray, np.ndarray]:
 
 def dice(one: np.ndarray, other: np.ndarray) -> float:
     return float(2 * (one & other).sum() / (one.sum() + other.sum()))
+
+
+def test_its_network_computes_what_pytorch_does():
+    network = FinderNetwork()
+    network.load_state_dict({name: torch.from_numpy(weight) for name, weight in finder_network.weights().items()})
+    scans = np.random.default_rng(0).normal(size=(finder.INPUTS, 16, 32, 48)).astype(np.float32)
+    with torch.inference_mode():
+        expected = network(torch.from_numpy(scans)[None])[0].numpy()
+    found = finder_network.log_odds(scans, finder_network.weights())
+    assert expected.std() > 1
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_it_finds_the_tumours_of_heads_that_it_has_not_seen():
