@@ -10,11 +10,13 @@ import hashlib
 import re
 from collections.abc import Mapping
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 import matplotlib as mpl
-from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # Okabe & Ito 2008, "Color Universal Design": distinguishable with any colour vision, and by lightness in print.
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"

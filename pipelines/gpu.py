@@ -216,7 +216,7 @@ def profiled(folder: Path, model: Model, small: bool) -> dict[str, Any]:
         wall = time.perf_counter() - began
     times, counts = Counter[str](), Counter[str]()
     for event in profiler.events() or ():
-        on_gpu = event.device_type == torch.autograd.DeviceType.CUDA
+        on_gpu = event.device_type.name == "CUDA"
         if on_gpu == ON_GPU and not event.is_user_annotation:
             times[event.name] += (event.self_device_time_total if ON_GPU else event.self_cpu_time_total) / 1e6 / steps
             counts[event.name] += 1

@@ -30,15 +30,19 @@ SLOPE = (1e-6, 1e6)  # SPM stores a mask by 0.0039 and 16 bits of a probability 
 ROWS_COPIED = 4  # of 512 × 512 × 68 voxels 30 ms, of 8 rows 35, of 16 and more 50 to 60, of all 138
 LENGTHS = {1: ("metre", 1e3), 3: ("micrometre", 1e-3)}  # by the code in xyzt_units, in mm; 2 is mm, and 0 names none
 
+WHOLE = (slice(None), slice(None), slice(None))  # of a scan: no box of it
 Parsed = tuple[Float[np.ndarray, "x y z"], Float[np.ndarray, "4 4"], tuple[str, ...]]
 
 
-def parse(raw: bytes, named_gz: bool) -> Parsed:
+def parse(raw: bytes, named_gz: bool, part: tuple[slice, slice, slice] = WHOLE) -> Parsed:
     """Voxels as float32, the 4×4 from voxel index to RAS+ mm, and notes, of a NIfTI-1 or -2 file's bytes.
 
-    `named_gz` is whether its name ends in .gz. Raises UnusablePatient that says what is wrong with the bytes.
+    `named_gz` is whether its name ends in .gz; of the voxels the box `part` alone is looked at. Raises UnusablePatient that says
+    what is wrong with the bytes.
     """
-    return _scaled(*_stored(raw, named_gz))
+    stored, header, affine, notes = _stored(raw, named_gz)
+    affine[:3, 3] += affine[:3, :3] @ [one.start or 0 for one in part]
+    return _scaled(stored[part], header, affine, notes)
 
 
 def parse_mask(raw: bytes, named_gz: bool) -> Parsed:

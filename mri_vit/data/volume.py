@@ -10,6 +10,7 @@ import gzip
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,12 @@ class Volume:
         return float(x), float(y), float(z)
 
 
-def read(path: Path) -> Volume:
-    """Read a NIfTI-1 or -2 file (.nii, .nii.gz) as float32, or raise UnusablePatient saying what is wrong with it.
+def read(path: Path, part: Box = nifti.WHOLE) -> Volume:
+    """Read a NIfTI-1 or -2 file (.nii, .nii.gz), or a box of it, as float32, or raise UnusablePatient saying what is wrong.
 
     The file is decompressed to its end with its CRC checked, and must hold exactly the voxels that its header announces.
     """
-    return _read(Path(path), nifti.parse)
+    return _read(Path(path), partial(nifti.parse, part=part))
 
 
 def read_mask(path: Path) -> Volume:
@@ -74,11 +75,14 @@ def _read(path: Path, parse: Callable[[bytes, bool], nifti.Parsed]) -> Volume:
         raise UnusablePatient(fault.reason, str(path)) from None
 
 
-def write(volume: Volume, path: Path, mark: str = "") -> None:
+def write(volume: Volume, path: Path, mark: str = "", step: float | None = None) -> None:
     """Write a NIfTI-1 file atomically; sform and qform both carry the affine, and free-text header fields stay blank but for a
-    `mark`, `nifti.SYNTHETIC`.
+    `mark`, `nifti.SYNTHETIC`. What is stored is the array; with a `step` its numbers count so much each (scl_slope).
     """
-    image = nib.Nifti1Image(volume.array, volume.affine)
+    array = nifti.in_c_order(volume.array.T, volume.array.dtype).T  # as a file has it: nibabel would copy slice by slice
+    image = nib.Nifti1Image(array, volume.affine)
+    if step is not None:
+        image.header.set_slope_inter(step, 0)
     image.set_sform(volume.affine, code=1)
     image.set_qform(volume.affine, code=1)
     image.header.set_xyzt_units("mm")

@@ -20,7 +20,7 @@ from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.finished import trained_run
 from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.importers.new_patients import CONVERTED, NewPatients, read_new_patients
-from mri_vit.run import files, integrity
+from mri_vit.run import files, integrity, resource
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
@@ -143,16 +143,16 @@ def _predicted(
 ) -> Excluded:
     """Write the folders and tables of prepared patients; returns those whose scans could not be read for the maps."""
     from mri_vit.data import predictions
-    from mri_vit.finished import network_outputs, predicted_endpoints, predicted_patient, reference
+    from mri_vit.finished import network_outputs, predicted_endpoints, predicted_patient, reference, run_metrics
     from mri_vit.finished.predicted_endpoints import RunResults
     from mri_vit.finished.predicted_patient import Basis
     from mri_vit.prepare.patient import without_excluded
-    from mri_vit.report import assembly
 
+    resource.keep_freed_memory()
     overlaps = trained_run.overlap(run, study.prepared, patients, console)
     excluded = [] if allowed.known else trained_run.refused_patients(run, study.cohort, overlaps, console)
     patients = without_excluded(patients, excluded)
-    metrics, verdicts = assembly.metrics_of_folder(run.folder)
+    metrics, verdicts = run_metrics.metrics_of_folder(run.folder)
     with progress(console) as bar:
         total = len(run.networks)
         task = bar.add_task("compare", total=total, note="with the run's patients, once per run")

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Integer
-from scipy.stats import norm
-from scipy.stats import t as student
+from scipy.special import ndtr, ndtri, stdtr
 
 from mri_vit.metrics.checked import refuse_unequal
 
-Z_95 = float(norm.ppf(0.975))  # the two-sided 95 % of a normal distribution
+Z_95 = float(ndtri(0.975))  # the two-sided 95 % of a normal distribution
 PAIRED_RESAMPLES = 2000  # of a standard error, which they know to 2 %: 1 / sqrt(2 b)
 
 
@@ -41,7 +40,7 @@ def by_normal_law(difference: float, variance: float) -> Comparison:
     if variance > 0:
         z = difference / math.sqrt(variance)
         reach = Z_95 * math.sqrt(variance)
-        return Comparison(difference, difference - reach, difference + reach, z, float(2 * norm.sf(abs(z))))
+        return Comparison(difference, difference - reach, difference + reach, z, float(2 * ndtr(-abs(z))))
     if variance == 0 and difference == 0:
         return Comparison(0.0, 0.0, 0.0, 0.0, 1.0)
     return Comparison(difference, math.nan, math.nan, math.nan, math.nan)
@@ -72,7 +71,7 @@ def nadeau_bengio(differences: Float[np.ndarray, " r"], n_train: int, n_test: in
         return math.nan, math.nan
     error = math.sqrt((1 / len(defined) + n_test / n_train) * float(defined.var(ddof=1)))
     t = float(defined.mean()) / error
-    return t, float(student.sf(t, len(defined) - 1))
+    return t, float(stdtr(len(defined) - 1, -t))
 
 
 def holm(p: Float[np.ndarray, " h"]) -> Float[np.ndarray, " h"]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.stats import rankdata
 
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, Scores, grouped, outcome
 from mri_vit.metrics.intervals import RESAMPLES, interval
@@ -209,15 +208,20 @@ def death_counts(
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4; the counting: "The
     wavelet matrix", Information Systems 47:15, 2015, doi:10.1016/j.is.2014.06.002.
     """
-    rank = rankdata(risk, method="dense").astype(int)
+    rank = dense_ranks(risk)
     order, start = in_line(time_days, event)
     lower, equal = count_from(rank[order], start, rank[event])
     return len(risk) - start, lower, equal
 
 
+def dense_ranks(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """From 1, equal ones alike and none left out."""
+    return np.unique(values, return_inverse=True)[1] + 1
+
+
 def in_line(time_days: Days, event: Events) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " d"]]:
     """The patients in the order of their time, deaths before censored; and where in it each death's comparable patients begin."""
-    place = 2 * rankdata(time_days, method="dense").astype(int) + ~event  # a censored patient stands after deaths of its day
+    place = 2 * dense_ranks(time_days) + ~event  # a censored patient stands after deaths of its day
     order = np.argsort(place, kind="stable")
     return order, np.searchsorted(place[order], place[event], side="right")
 
@@ -284,7 +288,7 @@ def concordant_ranges(time_days: Days, event: Events, risk: Scores) -> list[Rang
     The ranges are those that `count_from` walks through, which are the same whatever the weights.
     """
     order, start = in_line(time_days, event)
-    rank = rankdata(risk, method="dense").astype(int)
+    rank = dense_ranks(risk)
     return list(_levels(order, rank[order], start, rank[event]))
 
 

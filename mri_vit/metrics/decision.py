@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Real
-from scipy.stats import norm
+from scipy.special import ndtri
 
 from mri_vit.errors import IntegrityError
 from mri_vit.metrics.checked import (
@@ -242,7 +242,7 @@ def survival_net_benefit_band(
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
     seen = np.where(event & (time_days <= at_day), np.pad(each, ((0, 0), (1, 0)))[:, by_then], 0.0) - expected[:, by_then]
     influence = (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
-    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * norm.ppf((1 + CONFIDENCE) / 2)
+    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * ndtri((1 + CONFIDENCE) / 2)
     return benefit - error, benefit + error
 
 

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import norm, rankdata
+from scipy.special import ndtri
 
 from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
@@ -51,7 +51,7 @@ def auc(truth: Flags, score: Numbers) -> float:
     positives, negatives = int(truth.sum()), int((~truth).sum())
     if not positives or not negatives:
         return math.nan
-    rank_sum = float(rankdata(score)[truth].sum())
+    rank_sum = float(ranks(score)[truth].sum())
     return (rank_sum - positives * (positives + 1) / 2) / (positives * negatives)
 
 
@@ -253,7 +253,7 @@ def delong_interval(truth: Flags, score: Numbers, confidence: float = 0.95) -> t
     variance = delong_variance(truth, score)
     if math.isnan(variance):
         return math.nan, math.nan
-    reach = float(norm.ppf((1 + confidence) / 2)) * math.sqrt(variance)
+    reach = float(ndtri((1 + confidence) / 2)) * math.sqrt(variance)
     value = auc(truth, score)
     return max(0.0, value - reach), min(1.0, value + reach)
 
@@ -290,10 +290,16 @@ def delong_paired(truth: Flags, score_a: Numbers, score_b: Numbers) -> Compariso
 
 def _wins(truth: Truth, score: Scores) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " k"]]:
     """For each positive the negatives it beats, for each negative the positives that beat it; ties one half, exact."""
-    overall = rankdata(score)
-    beaten = overall[truth] - rankdata(score[truth])
-    beating = truth.sum() - (overall[~truth] - rankdata(score[~truth]))
+    overall = ranks(score)
+    beaten = overall[truth] - ranks(score[truth])
+    beating = truth.sum() - (overall[~truth] - ranks(score[~truth]))
     return beaten, beating
+
+
+def ranks(score: Scores) -> Float[np.ndarray, " n"]:
+    """From 1, equal ones sharing the mean of theirs: as `scipy.stats.rankdata`, whose import takes a third of a second."""
+    _, value, counts = np.unique(score, return_inverse=True, return_counts=True)
+    return (counts.cumsum() - (counts - 1) / 2)[value]
 
 
 def _enough(truth: Truth) -> bool:

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Integer, UInt
-from scipy.stats import binomtest
 
 from mri_vit.metrics.checked import Groups, refuse_unequal
 
@@ -148,6 +147,8 @@ def wilson_interval(
     refuse_unequal(counts=len(count), totals=len(total))
     if ((count < 0) | (count > total)).any():
         raise ValueError(f"found counts {count.tolist()} of totals {total.tolist()}; expected counts from 0 to the total")
+    from scipy.stats import binomtest  # here, because it takes a third of a second
+
     bounds = [
         binomtest(int(k), int(n)).proportion_ci(CONFIDENCE, method="wilson") if n else (math.nan, math.nan)
         for k, n in zip(count, total, strict=True)

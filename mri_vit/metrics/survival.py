@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int, Real
-from lifelines import KaplanMeierFitter
-from lifelines.statistics import multivariate_logrank_test
-from lifelines.utils import median_survival_times
 
 from mri_vit.metrics.calibration_curve import quantile_groups
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.intervals import Rate
+
+if TYPE_CHECKING:
+    from lifelines import KaplanMeierFitter  # whose import takes half a second: where it is needed
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     >>> float(kaplan_meier(time_days, event, "all").median_survival_time_)
     400.0
     """
+    from lifelines import KaplanMeierFitter
+
     time_days, event = followed(time_days, event)
     return KaplanMeierFitter(label=label).fit(time_days, event)
 
@@ -90,6 +93,8 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
     >>> print(f"{chi2:.2f}, p {p:.2f}")
     4.26, p 0.04
     """
+    from lifelines.statistics import multivariate_logrank_test
+
     time_days, event = followed(time_days, event)
     group = grouped(group, len(time_days))
     if not event.any():
@@ -196,6 +201,8 @@ def median_follow_up(time_days: Numbers, event: Flags) -> Rate:
     >>> median_follow_up(time_days, np.array([1, 1, 1, 0, 0, 0])).value
     500.0
     """
+    from lifelines.utils import median_survival_times
+
     time_days, event = followed(time_days, event)
     if not len(time_days) or event.all():
         return Rate(math.nan, math.nan, math.nan)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.stats import norm, rankdata
+from scipy.special import ndtr, ndtri
 
 from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, labelled, outcome
 from mri_vit.metrics.comparison import Comparison, by_normal_law
-from mri_vit.metrics.discrimination import delong_components
+from mri_vit.metrics.discrimination import delong_components, ranks
 
 ALPHA = 0.05  # Fisher 1925
 MAX_PAIRS = 2**20  # looked at together: some arrays of 8 MB
@@ -78,7 +78,7 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
         v10, v01 = delong_components(truth[here], score[here])
         won[here & truth], won[here & ~truth] = negatives * v10, positives * v01
         met[here] = np.where(truth[here], negatives, positives)
-        null += positives * negatives / n * float(rankdata(score[here]).var(ddof=1))
+        null += positives * negatives / n * float(ranks(score[here]).var(ddof=1))
         pairs += positives * negatives
     if not pairs:
         return _undefined(len(truth))
@@ -169,12 +169,12 @@ def p_above_chance(found: WithinFold, inflated: float) -> float:
     """
     if math.isnan(found.value):
         return math.nan
-    return float(norm.sf((found.value - CHANCE) / (inflated * found.error))) if found.error else 1.0
+    return float(ndtr(-(found.value - CHANCE) / (inflated * found.error))) if found.error else 1.0
 
 
 def least_above_chance(error: float, inflated: float, alpha: float = ALPHA) -> float:
     """The least value whose one-sided p is at most `alpha`, by the test of `p_above_chance`; above 1 where there is none."""
-    return CHANCE + float(norm.isf(alpha)) * inflated * error
+    return CHANCE + float(-ndtri(alpha)) * inflated * error
 
 
 def leak_level(endpoints: int) -> float:
@@ -243,10 +243,10 @@ def label_errors(truth: Flags, score: Numbers, group: Groups) -> PairErrors:
         here = group == name
         positives, negatives = here & truth, here & ~truth
         among_all = np.zeros(len(truth))
-        among_all[here] = rankdata(score[here])
-        below = among_all[positives] - rankdata(score[positives])  # negatives of lower score, ties one half
+        among_all[here] = ranks(score[here])
+        below = among_all[positives] - ranks(score[positives])  # negatives of lower score, ties one half
         wrong[positives] = negatives.sum() - below
-        wrong[negatives] = among_all[negatives] - rankdata(score[negatives])
+        wrong[negatives] = among_all[negatives] - ranks(score[negatives])
         pairs[positives], pairs[negatives] = negatives.sum(), positives.sum()
     return PairErrors(wrong, pairs)
 

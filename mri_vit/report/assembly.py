@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from pydantic import ValidationError
 
 from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
@@ -18,7 +17,7 @@ from mri_vit.report.numbers import added_value, chance, characteristics, compari
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
-from mri_vit.report.reading.run import Map, Run, read_run
+from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.schema.endpoints import (
     AddedValue,
     BinaryEndpoint,
@@ -57,12 +56,10 @@ from mri_vit.report.schema.patients import (
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
 from mri_vit.report.words.run_facts import failures_sentence
-from mri_vit.run import files, integrity
 from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
-Source = Literal["report", "computed"]  # where the metrics of a finished run are from
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
 
 AnyEndpoint = BinaryEndpoint | SurvivalEndpoint
@@ -168,28 +165,6 @@ def metrics(run: Run) -> Metrics:
         preparation=run.preparation,
         files=(),
     )
-
-
-def metrics_of_folder(run: Path) -> tuple[Metrics, Source]:
-    """A finished run's metrics, from its report's `metrics.json` where that is valid, else computed (seconds).
-
-    The file is valid where it is complete, names the run's folds and is not older than the out-of-fold predictions. Assumes that
-    the run's tables are unchanged (`integrity.refuse_changed_run`).
-    """
-    if reported := _reported(run):
-        return reported, "report"
-    return metrics(read_run(run)), "computed"
-
-
-def _reported(run: Path) -> Metrics | None:
-    file, table = run / files.REPORT / files.METRICS, run / files.PREDICTIONS
-    try:
-        if file.stat().st_mtime_ns < table.stat().st_mtime_ns:
-            return None
-        reported = Metrics.model_validate_json(file.read_bytes())
-    except (OSError, ValidationError):  # none, another version's, or damaged
-        return None
-    return reported if reported.folds_sha256 == integrity.sha256(run / files.FOLDS) else None
 
 
 def _split(run: Run) -> tuple[int, int]:

@@ -67,7 +67,8 @@ def step_of(way: Way, model: Model) -> Callable[[], Tensor]:
         nn.utils.clip_grad_norm_(masters, CLIP)
         update()
         if way.masters:
-            torch._foreach_copy_([weight.data for weight in weights], [master.data for master in masters])
+            copies = [weight.data for weight in weights], [master.data for master in masters]
+            torch._foreach_copy_(*copies)  # pyright: ignore[reportPrivateImportUsage]
         return loss.detach()
 
     def plain() -> Tensor:

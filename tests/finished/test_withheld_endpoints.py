@@ -8,7 +8,7 @@ import pytest
 from made.metrics import filled
 from made.run import make_run
 
-from mri_vit.finished import predicted_endpoints
+from mri_vit.finished import predicted_endpoints, run_metrics
 from mri_vit.report import assembly
 from mri_vit.report.schema import metrics as schema
 from mri_vit.report.schema.metrics import Metrics
@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_computed(run: Path, monkeypatch: pytest.MonkeyPatch):
-    computed, source = assembly.metrics_of_folder(run)
+    computed, source = run_metrics.metrics_of_folder(run)
     monkeypatch.setattr(assembly, "metrics", lambda run: computed)  # it takes seconds each time
     assert source == "computed"
     assert predicted_endpoints.reason_withheld(computed, "mgmt") is None, "planted"
@@ -65,7 +65,7 @@ def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_compu
     file.parent.mkdir()
     marked = computed.model_copy(update={"study": "from the report"})
     file.write_text(schema.dumps(marked))
-    found, source = assembly.metrics_of_folder(run)
+    found, source = run_metrics.metrics_of_folder(run)
     assert (source, found.study) == ("report", "from the report")
     stale = (run / "predictions.csv").stat().st_mtime_ns - 1
     for spoil in (
@@ -74,5 +74,5 @@ def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_compu
         lambda: file.write_text(schema.dumps(marked.model_copy(update={"folds_sha256": "0" * 64}))),
     ):
         spoil()
-        found, source = assembly.metrics_of_folder(run)
+        found, source = run_metrics.metrics_of_folder(run)
         assert (source, found.study) == ("computed", "made-up")

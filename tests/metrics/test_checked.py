@@ -34,6 +34,13 @@ def names(values: np.ndarray) -> list[str]:
 
 
 # Each takes flags first and then numbers of the same patients, and is called with copies of other types and lengths.
+
+
+def other(x: np.ndarray) -> np.ndarray:
+    """Numbers in another order, finite whatever is wrong with `x`."""
+    return np.sin(np.nan_to_num(x))
+
+
 OF_LABELS: dict[str, Callable] = {
     "auc": discrimination.auc,
     "auc_within": lambda y, x: discrimination.auc_within(y, x, np.zeros(len(x), int)),
@@ -78,11 +85,11 @@ OF_EVENTS: dict[str, Callable] = {
     "integrated_brier": lambda y, x: ipcw.integrated_brier(x, y, np.full((len(x), 2), 0.5), DAYS),
     "brier_of_kaplan_meier": lambda y, x: ipcw.brier_of_kaplan_meier(x, y, DAYS),
     "kaplan_meier": lambda y, x: survival.kaplan_meier(x, y, "").survival_function_.to_numpy(),
-    "hazard_ratio_per_sd": lambda y, x: cox.hazard_ratio_per_sd(x, y, np.sin(x)),
-    "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, np.sin(x) > 0),
-    "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, np.sin(x) > 0, 4.0),
-    "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
-    "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, np.sin(x) ** 2, THRESHOLDS, 3.0),
+    "hazard_ratio_per_sd": lambda y, x: cox.hazard_ratio_per_sd(x, y, other(x)),
+    "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, other(x) > 0),
+    "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, other(x) > 0, 4.0),
+    "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, other(x) ** 2, THRESHOLDS, 3.0),
+    "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, other(x) ** 2, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
 }
@@ -93,7 +100,7 @@ WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested b
     "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
-    "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "in_line", "pair_weight",
+    "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "dense_ranks", "in_line", "pair_weight", "ranks",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 

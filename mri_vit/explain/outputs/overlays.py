@@ -84,32 +84,39 @@ class Bar:
     label: str
 
 
-def draw(
-    scan: Volume,
-    heat: Volume,
-    title: str,
-    path: Path,
-    brain: Bool[np.ndarray, "x y z"] | None = None,
-    tumour: Bool[np.ndarray, "x y z"] | None = None,
-    note: str = "",
-) -> None:
+@dataclass(frozen=True, eq=False)
+class Underlay:
+    """What all pictures of a scan share: the scan along RAS+, its brain, what is black and white in it, what is shown of it, and
+    where a tumour lies, if anywhere.
+    """
+
+    scan: Volume
+    brain: Bool[np.ndarray, "x y z"]
+    contrast: tuple[float, float]
+    shown: Window
+    tumour: Bool[np.ndarray, "x y z"] | None
+
+
+def underlay(scan: Volume, brain: Bool[np.ndarray, "x y z"], tumour: Bool[np.ndarray, "x y z"] | None = None) -> Underlay:
+    """Of a scan, and its brain and tumour on its voxels."""
+    outline = canonical(Volume(tumour, scan.affine)).array if tumour is not None and tumour.any() else None
+    inside, scan = canonical(Volume(brain, scan.affine)).array, canonical(scan)
+    low, high = np.percentile(scan.array[inside] if inside.any() else scan.array, CONTRAST)
+    return Underlay(scan, inside, (float(low), float(high)), window(inside, scan.spacing_mm), outline)
+
+
+def draw(under: Underlay, heat: Volume, title: str, path: Path, note: str = "") -> None:
     """Write the picture as PNG, with a title above and a note below.
 
-    `scan`, `heat`, `brain` and `tumour` are on the same voxels; `heat` is relative to a uniform map and 0 outside the brain.
-    Without `brain` it is where `heat` is not 0.
+    `heat` is on the scan's voxels, as the scan's file has them; it is relative to a uniform map and 0 outside the brain.
     """
-    outline = canonical(Volume(tumour, scan.affine)).array if tumour is not None and tumour.any() else None
-    inside = canonical(Volume(heat.array > 0 if brain is None else brain, scan.affine)).array
-    scan, heat = canonical(scan), canonical(heat)
-    shown = window(inside, scan.spacing_mm)
-    low, high = np.percentile(scan.array[inside] if inside.any() else scan.array, CONTRAST)
-    contrast = float(low), float(high)
+    heat, inside, shown, outline = canonical(heat), under.brain, under.shown, under.tumour
     flat = not np.ptp(heat.array[inside]) if inside.any() else True  # has no peak; so of a network's map of one voxel
     middle = tuple(start + size // 2 for start, size in zip(shown.start, shown.size, strict=True))
     peak = middle if flat else tuple(int(i) for i in np.unravel_index(int(heat.array.argmax()), heat.shape))
 
     def planes(heat: Volume | None, voxel: tuple[int, ...]) -> list[UInt8[np.ndarray, "h w 3"]]:
-        return [panel(scan, contrast, heat, axis, voxel, shown, outline) for _, axis, _ in PLANES]
+        return [panel(under.scan, under.contrast, heat, axis, voxel, shown, outline) for _, axis, _ in PLANES]
 
     bare = planes(None, peak)
     value = f"{heat.array[peak]:.1f} {UNIT}" if heat.array.any() else "0"

@@ -25,8 +25,9 @@ from PIL import Image
 
 from mri_vit import style
 from mri_vit.data import tokens
+from mri_vit.data.nifti import WHOLE
 from mri_vit.data.tokens import Tokens
-from mri_vit.data.volume import Volume, canonical, read, read_mask
+from mri_vit.data.volume import Box, Volume, canonical, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
@@ -72,7 +73,7 @@ def viewer_volumes(
         box = bounding_box(scan.array)
         scans.append({"label": f"{recipe.title(reference)}, as it was scanned", "volume": base64_nifti(cropped(scan, box))})
         for entry in entries:
-            heat = cropped(map_on_scan(patient_map.folder, entry, scan, reference), box)
+            heat = map_on_scan(patient_map.folder, entry, scan, reference, box)
             shown = base64_nifti(Volume(map_levels(heat.array), heat.affine))
             maps.append({"volume": shown, "peak_mm": list(entry["peak_mm"]), "even": nearly_even(entry["peak"])})
     if prepared:
@@ -132,16 +133,16 @@ def map_levels(heat: Float[np.ndarray, "x y z"]) -> UInt8[np.ndarray, "x y z"]:
     return np.rint(255 * np.sqrt(height)).astype(np.uint8)
 
 
-def bounding_box(array: np.ndarray) -> tuple[slice, slice, slice]:
+def bounding_box(array: np.ndarray) -> Box:
     """The box of what is not 0 in x, y, z, with a margin; all of it where nothing is."""
     ends = [np.flatnonzero(array.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
     if not len(ends[0]):
-        return slice(None), slice(None), slice(None)
+        return WHOLE
     x, y, z = (slice(max(int(end[0]) - MARGIN_VOXELS, 0), int(end[-1]) + MARGIN_VOXELS + 1) for end in ends)
     return x, y, z
 
 
-def cropped(volume: Volume, box: tuple[slice, slice, slice]) -> Volume:
+def cropped(volume: Volume, box: Box) -> Volume:
     """The part of a volume in a box, at the same place in space."""
     affine = volume.affine.copy()
     affine[:3, 3] += affine[:3, :3] @ [part.start or 0 for part in box]
@@ -162,9 +163,11 @@ def drawable(patient_map: Map, reference: str) -> bool:
     return len(needed) > 1 and all(name and (patient_map.folder / name).is_file() for name in needed)
 
 
-def map_on_scan(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str) -> Volume:
-    """A map on the reference's voxels. A map of zeros is valid, although a scan of zeros is refused as empty."""
-    return read(folder / entry["files"][reference]) if entry["peak"] else Volume(np.zeros_like(scan.array), scan.affine)
+def map_on_scan(folder: Path, entry: Mapping[str, Any], scan: Volume, reference: str, part: Box = WHOLE) -> Volume:
+    """A box of a map on the reference's voxels. A map of zeros is valid, although a scan of zeros is refused as empty."""
+    if not entry["peak"]:
+        return cropped(Volume(np.zeros_like(scan.array), scan.affine), part)
+    return read(folder / entry["files"][reference], part)
 
 
 CURVE_WIDTH, CURVE_HEIGHT = 420, 200  # the drawing's own units, in which a page lays it out

@@ -47,9 +47,8 @@ def heat_at(voxel: tuple[int, int, int], value: float) -> np.ndarray:
 def drawn(path: Path, heat: np.ndarray, tumour: np.ndarray | None = None, codes: tuple[str, ...] = CODES[0]) -> np.ndarray:
     scan = np.where(HEAD, 100, 0).astype(np.float32)
     outline = None if tumour is None else stored(tumour.astype(np.uint8), codes).array > 0
-    overlays.draw(
-        stored(scan, codes), stored(heat, codes), "a title", path, stored(HEAD.astype(np.uint8), codes).array > 0, outline
-    )
+    under = overlays.underlay(stored(scan, codes), stored(HEAD.astype(np.uint8), codes).array > 0, outline)
+    overlays.draw(under, stored(heat, codes), "a title", path)
     return np.asarray(Image.open(path).convert("RGB")).astype(int)
 
 

@@ -87,7 +87,7 @@ def make_maps(folder: Path, patient: str, note: str) -> None:
         one = {**made_maps.entry(method, endpoint, "p"), "note": note, "peak": 20.5, "peak_mm": hot_mm.tolist()}
         _, heat = head(hot_mm)
         write(heat, folder / one["files"]["t1ce"])
-        overlays.draw(read(folder / "brain.nii.gz"), heat, "a picture", folder / one["overlay"])
+        overlays.draw(overlays.underlay(scan, heat.array > 0), heat, "a picture", folder / one["overlay"])
         entries.append(one)
     sidecar = {**made_maps.facts(patient, entries), "fold": 2, "brain": "brain.nii.gz"}
     (folder / "map.json").write_text(json.dumps(sidecar))
