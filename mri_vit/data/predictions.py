@@ -209,7 +209,8 @@ def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[
     for name in ("patient", "endpoint", "model", "repeat", "fold", "draw", "seed"):
         if name not in table:
             continue
-        empty = table.index[table[name].isna() | (table[name].astype(str).str.strip() == "")]
+        blank = [value for value in table[name].unique() if isinstance(value, str) and not value.strip()]
+        empty = table.index[table[name].isna() | table[name].isin(blank)]
         if len(empty):
             raise UsageError(f"{path}, row {empty[0] + 2}: no {name}")
     for name, (sensible, expected) in sense.items():

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +23,31 @@ import pandas as pd
 from benchmarks.preparation import HERE, commit
 from mri_vit.data import predictions
 from mri_vit.run import files
-from mri_vit.settings.recipe import CLINICAL, SHUFFLED, VIT, VOLUME
+from mri_vit.settings.recipe import CLINICAL, INTENSITY, SHUFFLED, VIT, VOLUME
 
-PATIENTS, FOLDS = 5000, 5
+FOLDS = 5
 BINARY, SURVIVAL = ("mgmt", "tertp"), "os"
-MODELS = (VIT, "densenet", CLINICAL, VOLUME, SHUFFLED)
+MODELS = (VIT, "densenet", CLINICAL, VOLUME, INTENSITY, SHUFFLED)
+SIZES = ((5_000, (VIT, CLINICAL, VOLUME), 5), (10_000, MODELS, 1))  # patients, models and repeats
 MEDIAN_DAYS = 450  # of an exponential survival; about that of a glioblastoma
 
 
 def reports(folder: Path, before: tuple[Path, ...]) -> dict[str, dict[str, Callable[[], Callable[[], Any]]]]:
     """The same tables reported by older trees and by this one."""
     trees = {**{f"before, {commit(tree)}": tree for tree in before}, "now": HERE}
-    name = f"report, {PATIENTS:,} patients × {len(BINARY) + 1} endpoints × {len(MODELS)} models"
-    return {name: {tree: partial(from_tables, folder, where) for tree, where in trees.items()}}
+    return {
+        f"report, {patients:,} patients × {len(BINARY) + 1} endpoints × {len(models)} models × {repeats} repeats": {
+            tree: partial(from_tables, folder / f"of_{patients}", where, patients, models, repeats)
+            for tree, where in trees.items()
+        }
+        for patients, models, repeats in SIZES
+    }
 
 
-def from_tables(folder: Path, tree: Path) -> Callable[[], Any]:
+def from_tables(folder: Path, tree: Path, patients: int, models: Sequence[str], repeats: int) -> Callable[[], Any]:
     """The tables, untimed, and then a process of that tree that reports them."""
-    make(folder, PATIENTS, BINARY, MODELS)
+    folder.mkdir(exist_ok=True)
+    make(folder, patients, BINARY, models, repeats)
     command = [sys.executable, "-W", "ignore", "-c", "from mri_vit.cli import main; main()", "report"]
     command += ["--predictions", str(folder / files.PREDICTIONS), "--cohort", str(folder / files.COHORT)]
     command += ["--output", str(folder / files.REPORT)]
@@ -57,7 +65,7 @@ def from_tables(folder: Path, tree: Path) -> Callable[[], Any]:
     return run
 
 
-def make(folder: Path, patients: int, binary: Sequence[str], models: Sequence[str]) -> None:
+def make(folder: Path, patients: int, binary: Sequence[str], models: Sequence[str], repeats: int = 1) -> None:
     """Tables of a cohort and of predictions of it; of the models the first is the strongest, and the last knows nothing."""
     generator = np.random.default_rng(0)
     people = pd.DataFrame({"patient": [f"P{i:04d}" for i in range(patients)]})
@@ -69,8 +77,9 @@ def make(folder: Path, patients: int, binary: Sequence[str], models: Sequence[st
     people["os_event"] = (generator.random(patients) < 0.7).astype(int)
     people.to_csv(folder / files.COHORT, index=False)
     scores, survivals = [], []
-    for strength, model in enumerate(reversed(models)):
-        position = {"patient": people.patient, "model": model, "repeat": 0, "fold": np.arange(patients) % FOLDS}
+    for (strength, model), repeat in product(enumerate(reversed(models)), range(repeats)):
+        fold = generator.permutation(patients) % FOLDS if repeat else np.arange(patients) % FOLDS
+        position = {"patient": people.patient, "model": model, "repeat": repeat, "fold": fold}
         for name in binary:
             score = 1 / (1 + np.exp(-generator.normal(size=patients) - strength * (people[name] - 0.5)))
             scores.append(pd.DataFrame({**position, "endpoint": name, "score": score, "threshold": 0.5}))

@@ -13,7 +13,7 @@ from scipy.stats import binom, chi2
 from mri_vit.metrics.added_value import RISK, AddedValue, Patients, RepeatScores, added_value, risk_given_covariates, standardised
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.concordance import harrell_c_within
-from mri_vit.metrics.cox import PRIOR_NEWTON_OPTIONS, PRIOR_VARIANCE, NotEstimableError, fit_cox, out_of_fold
+from mri_vit.metrics.cox import PRIOR_VARIANCE, NotEstimableError, fit_cox, out_of_fold
 from mri_vit.metrics.intervals import distribution
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.predictors import regressions
@@ -211,7 +211,6 @@ def test_the_simulation_judges_as_the_page_does(kind: str, repeats: int):
 
 def test_the_prior_is_that_of_the_control_on_clinical_columns():
     assert PRIOR_VARIANCE == regressions.PRIOR_VARIANCE
-    assert PRIOR_NEWTON_OPTIONS == regressions.COX_TOLERANCE
 
 
 STUDIES = 300

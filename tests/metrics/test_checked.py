@@ -149,6 +149,7 @@ def test_every_public_function_is_held_to_these_rules():
         "checked",
         "comparison",
         "intervals",
+        "risk_sets",
         "transportability",
         "within_fold",
     }

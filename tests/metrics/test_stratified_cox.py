@@ -68,6 +68,19 @@ def test_strata_and_ties_are_those_of_lifelines():
     assert np.sqrt(fit.variance) == pytest.approx(theirs.standard_errors_.to_numpy(), rel=1e-4)
 
 
+def test_predictions_out_of_fold_are_those_of_lifelines_with_a_penalty():
+    days, died, table = lung()
+    stratum, columns = table["ph.ecog"].to_numpy(int), table[["age", "sex"]].to_numpy(float)
+    fold = np.arange(len(days)) % 3
+    found = cox.out_of_fold(days, died, columns, stratum, fold)
+    for name in range(3):
+        others, kept = table[fold != name], ["time", "status", "age", "sex", "ph.ecog"]
+        penalised = CoxPHFitter(penalizer=1 / (cox.PRIOR_VARIANCE * len(others)))
+        tight = {"precision": 1e-12, "r_precision": 1e-12}
+        theirs = penalised.fit(others[kept], "time", "status", strata=["ph.ecog"], fit_options=tight)
+        assert found[fold == name] == pytest.approx(columns[fold == name] @ theirs.params_.to_numpy(), abs=1e-6)
+
+
 def test_the_likelihood_is_the_one_worked_by_hand_and_at_its_top():
     days, died, columns, stratum = planted()
     fit = cox.fit_cox(days, died, columns, stratum)
