@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pandas as pd
+from matplotlib.figure import Figure
 from PIL import Image
+
+from mri_vit import style
 
 ROOT = Path(__file__).parents[1]
 RUN = ROOT / "runs" / "demo"
@@ -26,6 +30,7 @@ ALONE = "<style>.device, nav, header, section:not(#maps) { display: none } .layo
 FOLDED, OPEN = '<section id="maps">\n<details class="part">', '<section id="maps">\n<details class="part" open>'
 TWO_ROWS = 0.66  # of an overlay's height: the scan, and the map over it
 COLOURS = 128  # of a picture's palette, which keeps a file small and its text sharp
+BLOCKS = 11  # of ViT-B whose matrices rollout needs: of the last one's a row
 LARGEST = 200_000  # bytes of a committed picture
 
 
@@ -53,6 +58,7 @@ def main() -> None:
         "survival": Image.open(figures / "km_os_vit.png"),
     }
     PICTURES.mkdir(exist_ok=True)
+    (PICTURES / "rollout_by_tokens.svg").write_bytes(of_rollout())
     for picture, image in made.items():
         file = PICTURES / f"{picture}.png"
         small = image.convert("RGB")
@@ -62,6 +68,26 @@ def main() -> None:
         print(f"{file.relative_to(ROOT)}: {small.width} × {small.height}, {size / 1000:.0f} kB")
         if size > LARGEST:
             sys.exit(f"{file}: {size} bytes; at most {LARGEST} are committed")
+
+
+def of_rollout() -> bytes:
+    """Time and memory of a pass and of rollout without matrices, by tokens, as SVG, from `bench.py --part tokens`."""
+    figures = pd.read_csv(PICTURES / "rollout_by_tokens.csv")
+    figure = Figure(figsize=(2 * style.WIDTH, 2.8), layout="constrained")
+    for axes, unit, label in zip(
+        figure.subplots(1, 2), ("s", "gb"), ("seconds on two threads", "memory of the process, GB"), strict=True
+    ):
+        for what, colour, name in (
+            ("pass", style.BLUE, "a forward pass"),
+            ("rollout", style.VERMILLION, "rollout, rows made again"),
+        ):
+            axes.plot(figures.tokens, figures[f"{what}_{unit}"], "o-", color=colour, label=name)
+        if unit == "gb":
+            held = BLOCKS * (figures.tokens + 1) ** 2 * 4 / 1e9
+            axes.plot(figures.tokens, held, "--", color=style.GREY, label="all matrices, and nothing else")
+        axes.set(xscale="log", yscale="log", xlabel="tokens of ViT-B", ylabel=label)
+        axes.legend()
+    return style.to_bytes(figure, "svg")
 
 
 def screenshot(browser: str, text: str, width: int, height: int) -> Image.Image:

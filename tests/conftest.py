@@ -46,6 +46,15 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def a_cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a check measures of this machine is kept for all tests, and not in the user's own cache."""
+    base = tmp_path_factory.getbasetemp()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "cache"))
+        yield
+
+
 @pytest.fixture
 def oracles() -> Path:
     """Numbers that others published or worked out, small enough and free to be copied; `statistics.json` says where from."""

@@ -83,13 +83,13 @@ class Hours(Part):
 
 
 class Needs(Part):
-    """Estimates: right within a factor of two or three, for a CPU; a GPU is not estimated."""
+    """Estimates for a CPU, by a calibration of this machine; training that stops early takes less. A GPU is not estimated."""
 
     stages: tuple[Hours, ...]
     hours: float = Field(
         description="wall-clock hours with the study's prepare.workers, train.workers and train.threads, on cores of their own"
     )
-    speed: float = Field(description="of this machine's core, as a share of the one that was measured")
+    calibration_seconds: float = Field(description="that this machine was measured for now; 0 where an earlier check did")
     prepared_bytes: int = Field(description="that patients still to be prepared will take on disk")
     prepared_free_bytes: int = Field(description="free where prepared patients go")
     output_bytes: int = Field(description="that the run will take on disk")
@@ -218,7 +218,7 @@ def _needed(needs: Needs) -> Iterator[tuple[str, str]]:
     """Hours, disk and memory."""
     each = ", ".join(f"{one.stage} {_hours(one.hours)}" for one in needs.stages)
     yield from _wrapped(
-        f"about {_hours(needs.hours)} on the CPU, within a factor of two or three (on one core: {each}); a GPU trains faster",
+        f"about {_hours(needs.hours)} on the CPU, if no training stops early (on one core: {each}); a GPU trains faster",
         "",
         "",
     )

@@ -1,12 +1,13 @@
 """Needs: hours, disk and memory that a study will take, estimated before any of it is done.
 
-Seconds are of one core and were measured where their lines say; they are scaled by how fast this machine multiplies matrices.
-A step of a network is not run here: the largest take half a minute and gigabytes. Its operations are counted instead, of our own
-Vision Transformer by arithmetic and of others by torch, and divided by the measured rate of its kind.
+Seconds are of one core of this machine, by `calibration`: of preparation and of our own Vision Transformers as measured there,
+whose operations are counted by arithmetic; of other networks, a step of which may take half a minute and gigabytes, by a rate
+that was measured elsewhere and by how fast this machine multiplies matrices.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,47 +18,55 @@ from threadpoolctl import threadpool_limits
 
 from mri_vit.crossval.comparators import networks
 from mri_vit.data.cohort import Patient
+from mri_vit.errors import UnusablePatient
 from mri_vit.explain.methods.catalogue import BLOCK_EDGE, METHODS
 from mri_vit.explain.methods.catalogue import explained as explained_networks
 from mri_vit.model import sizes
+from mri_vit.preflight import calibration
+from mri_vit.preflight.calibration import NetworkPace, Sizes
 from mri_vit.preflight.document import Hours, Needs
 from mri_vit.run.resource import free_disk, free_memory
 from mri_vit.settings.recipe import SHUFFLED, VIT, Model
 from mri_vit.settings.schema import Study
 
 FOREGROUND_SHARE = 640 / 2744  # share of the grid positions that hold brain: of real brains 490 to 721 (docs/howto/hardware.md)
-PREPARING_SECONDS = 16.0  # a patient's scans of USUAL_VOXELS with a skull, one core of an AMD EPYC (docs/howto/hardware.md)
+# A patient's preparation on one core of an AMD EPYC, in a process that prepares many: stripped scans of 10 million voxels 4.7 s,
+# with a skull and 1.5 million 5.1, stripped and 0.15 million on a coarse grid 1.6.
+PREPARING_SECONDS = 1.5  # whatever the scans are
+FINE_SECONDS, FINE_VOXELS = 1.2, 1e6  # of scans of so many voxels and more, whose copies for registration are not coarser
+VOXEL_SECONDS = 0.21e-6  # of each voxel of a scan, its three companions included
+SKULL_SECONDS = 2.2  # to find the brain, and to align scans within it
 USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:2107.02314)
-MIN_PREPARING_SHARE = 0.1  # of these seconds, however small a scan is
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
-MAP_SECONDS = 8.4 / 3  # a patient's maps by one method of the default three, the same core (docs/howto/hardware.md)
+MAP_PASSES = 6  # forward passes that a patient's maps by the default methods take (pipelines/bench.py --part maps)
+MAP_VOXEL_SECONDS = 0.07e-6  # of a map's writing on four scans and the grid, for each voxel of a scan, the same core
 SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
 OCCLUDED_SHARE = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
 # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
 OCCLUSION_MAPS = 15
 REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
-# Operations per second of a training step on one core of the same machine when nothing else ran: ViT-B/16 813 GFLOP forward,
-# 35 s (configs/vit_b16.toml); the network of recipe "no-masks" 1.55 GFLOP, 0.17 s (docs/howto/hardware.md).
-VIT_RATE = 3 * 813e9 / 35
-SMALL_RATE = 3 * 1.55e9 / 0.17  # a network narrower than ViT-S, whose time goes into its stem and not into products
-CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward, measured likewise
-OF_PRODUCTS = ("vit", "monai_vit", "swin_vit", "hybrid", "hybrid_resnet10")  # architectures that spend their time in blocks
+# Operations per second of a training step on one core of the same machine when nothing else ran.
+VIT_RATE = 3 * 813e9 / 35  # ViT-B/16: 813 GFLOP forward, 35 s (configs/vit_b16.toml)
+CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward
+OF_PRODUCTS = ("monai_vit", "swin_vit", "hybrid", "hybrid_resnet10")  # architectures that spend their time in blocks
 MATRIX_EDGE = 512  # edge of the matrices whose product measures how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
 # A map on four scans of USUAL_VOXELS and on the grid; its picture, with its share of the brain's file. Values of the demo's
-# trained networks on positions of two patients of BraTS gave 41 and 45 MB for six maps, and on the demo's scans, of a 56th of the
-# voxels, 3.0 to 3.6 MB. Maps that are nearly even take half.
-MAP_BYTES, MAP_PICTURE_BYTES = 6_700_000, 400_000
+# trained networks on positions of two patients of BraTS gave 41 and 45 MB for six maps of four bytes a voxel; of two bytes six
+# maps of a real patient have 15 MB instead of 20. Maps that are nearly even take half.
+MAP_BYTES, MAP_PICTURE_BYTES = 5_000_000, 400_000
+LOOP_SHARE = 1.2  # times a step alone: feeding, clipping and sums make 1.13 of the recommended study's and 1.3 of the demo's
 WEIGHT_COPIES = 4  # copies of the weights while a network learns: themselves, gradients, AdamW's two moments
 
 
 def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: float) -> Needs:
     """What the study needs with these patients, whose scans have so many `voxels`, and `folds` test folds in a repeat."""
-    speed = core_speed()
+    taking_part = networks(study)
+    pace = calibration.pace(taking_part, {name: _sizes(of) for name, of in taking_part.items()})
     todo = sum(not (study.prepared / p.id).exists() for p in patients)
     labelled = sum(any(p.knows(endpoint) for endpoint in study.endpoints) for p in patients)
-    figures = {name: _of_network(of, len(patients), labelled, folds) for name, of in networks(study).items()}
+    figures = {name: _of_network(of, len(patients), labelled, folds, pace.networks.get(name)) for name, of in taking_part.items()}
     own = figures[VIT]
     training = sum(one.training_seconds for one in figures.values())
     shuffled = own.training_seconds / study.train.repeats if SHUFFLED in study.controls.models else 0.0
@@ -65,7 +74,8 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
         len(patients) if limit is None else min(limit, len(patients)) for limit in (study.explain.patients, study.explain.scored)
     )
     methods = len(study.explain.methods)
-    mapping = explained * methods * MAP_SECONDS + scored * methods / 3 * SCORED_PASSES * own.pass_seconds
+    writing = _maps(study) * MAP_VOXEL_SECONDS * voxels * pace.preparing
+    mapping = explained * (MAP_PASSES * own.pass_seconds + writing) + scored * methods / 3 * SCORED_PASSES * own.pass_seconds
     occlusion = (
         OCCLUDED_SHARE
         * (study.grid.side / BLOCK_EDGE) ** 3
@@ -73,15 +83,15 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
     )
     mapping += (explained + OCCLUSION_MAPS * scored) * occlusion
     seconds = {
-        "prepare": todo * PREPARING_SECONDS * max(MIN_PREPARING_SHARE, voxels / USUAL_VOXELS),
+        "prepare": todo * _preparing_seconds(study, patients[0], voxels) * pace.preparing if todo else 0.0,
         "pretrain": sum(one.pretraining_seconds for one in figures.values()),
         "train": training,
         "permuted labels": shuffled,
         "explain": mapping,
-        "report": len(patients) * REPORT_SECONDS,
+        "report": len(patients) * REPORT_SECONDS * pace.preparing,
     }
     at_a_time = {"prepare": study.prepare.workers, "explain": study.prepare.workers, "report": 1}
-    hours = {stage: one / speed / 3600 for stage, one in seconds.items()}
+    hours = {stage: one / 3600 for stage, one in seconds.items()}
     weights = sum(one.weight_bytes for one in figures.values()) * folds * study.train.repeats * study.train.seeds
     weights += own.weight_bytes * folds * (shuffled > 0)
     memory = {f"preparing {study.prepare.workers} at a time": PREPARING_BYTES * study.prepare.workers}
@@ -90,7 +100,7 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
     return Needs(
         stages=tuple(Hours(stage=stage, hours=one) for stage, one in hours.items() if one),
         hours=sum(one / at_a_time.get(stage, study.train.threads * study.train.workers) for stage, one in hours.items()),
-        speed=speed,
+        calibration_seconds=round(pace.seconds, 1),
         prepared_bytes=todo * _prepared_bytes(study),
         prepared_free_bytes=free_disk(study.prepared),
         output_bytes=weights + WEIGHT_COPIES * own.weight_bytes + explained * _maps_bytes(study, voxels),
@@ -103,7 +113,7 @@ def estimate(study: Study, patients: Sequence[Patient], folds: int, voxels: floa
 
 @dataclass(frozen=True)
 class _Figures:
-    """What one network needs on the core that was measured."""
+    """What one network needs on one core of this machine."""
 
     training_seconds: float
     pretraining_seconds: float
@@ -112,23 +122,54 @@ class _Figures:
     memory_bytes: int
 
 
-def _of_network(study: Study, patients: int, labelled: int, folds: int) -> _Figures:
-    train, model = study.train, study.model
-    present = study.grid.positions if model.tokens == "all" else max(1, round(FOREGROUND_SHARE * study.grid.positions))
-    drawn = min(train.token_budget or present, present)
-    counted = _by_arithmetic if model.architecture == "vit" else _by_shapes
+def _tokens(study: Study) -> tuple[int, int]:
+    """A usual patient's tokens that the encoder reads, and those of them that a step draws."""
+    all_read = study.grid.positions if study.model.tokens == "all" else max(1, round(FOREGROUND_SHARE * study.grid.positions))
+    return all_read, min(study.train.token_budget or all_read, all_read)
+
+
+def _sizes(study: Study) -> Sizes:
+    """What a calibration computes of our own network; nothing of others."""
+    present, drawn = _tokens(study)
+    if study.model.architecture != "vit":
+        return Sizes(0, drawn, 0, present)
+    return Sizes(_by_arithmetic(study, drawn)[1], drawn, _by_arithmetic(study, present)[1], present)
+
+
+def _preparing_seconds(study: Study, first: Patient, voxels: float) -> float:
+    """Of a patient, if all have their skulls, or were stripped or have masks, as the first one."""
+    skull = SKULL_SECONDS if _has_skull(study, first) else 0.0
+    return PREPARING_SECONDS + FINE_SECONDS * min(1.0, voxels / FINE_VOXELS) + VOXEL_SECONDS * voxels + skull
+
+
+def _has_skull(study: Study, patient: Patient) -> bool:
+    """Whether a patient's brain will have to be found; as a preparation decides it."""
+    from mri_vit.data.volume import canonical, read
+    from mri_vit.prepare import brain
+
+    file = patient.scans.get(study.prepare.reference)
+    try:
+        return file is None or brain.way(canonical(read(file)), patient.brain_mask, study.prepare) not in ("none", "mask")
+    except UnusablePatient:
+        return True
+
+
+def _of_network(study: Study, patients: int, labelled: int, folds: int, pace: NetworkPace | None = None) -> _Figures:
+    train = study.train
+    present, drawn = _tokens(study)
+    counted = _by_arithmetic if study.model.architecture == "vit" else _by_shapes
     (weights, forward, _), (_, drawn_forward, held) = counted(study, present), counted(study, drawn)
-    rate = _rate(study.model)
-    learning = labelled * (1 - 1 / folds)
-    steps = train.epochs * learning * (1 - train.val_fraction) * 3 * drawn_forward  # the backward pass costs twice the forward's
-    evaluations = train.epochs / train.val_every * learning * train.val_fraction * forward
+    pace = pace or _pace_elsewhere(study.model)
+    steps = LOOP_SHARE * train.epochs * math.ceil(labelled * (1 - 1 / folds) * (1 - train.val_fraction) / train.batch_size)
+    step = 3 * drawn_forward * train.batch_size / pace.step + pace.update  # of a whole batch; backward costs twice forward
+    evaluated = train.epochs / train.val_every * labelled * (1 - 1 / folds) * train.val_fraction
     apart = folds if study.pretrain.patients == "others" else 1
     pretrained = study.pretrain.epochs * patients * apart * _pretraining_passes(study) * forward
     together = max(train.batch_size, study.pretrain.batch_size * _views(study))
     return _Figures(
-        training_seconds=(steps + evaluations) * folds * train.repeats * train.seeds / rate,
-        pretraining_seconds=pretrained / rate,
-        pass_seconds=forward / rate,
+        training_seconds=(steps * step + evaluated * forward / pace.one_pass) * (folds * train.repeats * train.seeds),
+        pretraining_seconds=pretrained / pace.step,
+        pass_seconds=forward / pace.one_pass,
         weight_bytes=4 * weights,
         memory_bytes=4 * (WEIGHT_COPIES * weights + together * held),
     )
@@ -180,20 +221,24 @@ def _pretraining_passes(study: Study) -> int:
     return 3 * views + GLOBAL_BOXES
 
 
-def _rate(settings: Model) -> float:
-    if settings.architecture not in OF_PRODUCTS:
-        return CONVOLUTION_RATE
-    return VIT_RATE if settings.shape[0] >= 384 else SMALL_RATE  # 384: ViT-S
+def _pace_elsewhere(settings: Model) -> NetworkPace:
+    """Of a network that is not measured here."""
+    rate = (VIT_RATE if settings.architecture in OF_PRODUCTS else CONVOLUTION_RATE) * core_speed()
+    return NetworkPace(rate, rate, 0.0)
 
 
 def _maps_bytes(study: Study, voxels: float) -> int:
     """A patient's maps by every network that is explained, scans having so many voxels."""
-    maps = sum(
+    return round(_maps(study) * (MAP_PICTURE_BYTES + MAP_BYTES * voxels / USUAL_VOXELS))
+
+
+def _maps(study: Study) -> int:
+    """How many a patient has."""
+    return sum(
         len(study.endpoints) if METHODS[method].per_endpoint else 1
         for of in explained_networks(study).values()
         for method in of.explain.methods
     )
-    return round(maps * (MAP_PICTURE_BYTES + MAP_BYTES * voxels / USUAL_VOXELS))
 
 
 def _prepared_bytes(study: Study) -> int:
