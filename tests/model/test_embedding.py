@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mri_vit.data import tokens
-from mri_vit.model.encoder import ENERGY_EPS, VAR_EPS, ConvolutionalStem, TexturedStem, embedding
+from mri_vit.model.encoder import ENERGY_EPS, VAR_EPS, ConvolutionalStem, TexturedStem, embedding, mean_square
 
 KINDS = [(None, None), (12, None), (None, 6)]  # linear, two maps, convolutions
 DIM = 10
@@ -47,6 +47,16 @@ def test_each_strided_convolution_halves_the_edge_and_doubles_the_channels():
     layers = [layer for layer in stem.layers if isinstance(layer, nn.Conv3d)]
     assert [(layer.in_channels, layer.out_channels) for layer in layers] == [(4, 6), (6, 12), (12, 24), (24, DIM)]
     assert [layer.kernel_size for layer in layers] == [(3, 3, 3)] * 3 + [(2, 2, 2)]  # 16, 8, 4, then 2 voxels are left
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d], ids=str)
+def test_a_mean_square_and_its_slope_are_those_of_the_formula(layout: torch.memory_format):
+    torch.manual_seed(0)
+    x = torch.randn(3, 4, 2, 3, 2, dtype=torch.double).contiguous(memory_format=layout).requires_grad_()
+    torch.testing.assert_close(mean_square(x), x.square().mean(dim=(2, 3, 4)))
+    assert torch.autograd.gradcheck(mean_square, x)
+    half = x.detach().bfloat16()
+    torch.testing.assert_close(mean_square(half), half.float().square().mean(dim=(2, 3, 4)))  # summed in single precision
 
 
 def textured(edge: int = 4, filters: int = 5) -> TexturedStem:
