@@ -40,7 +40,7 @@ USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:21
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
 MAP_PASSES = 6  # forward passes that a patient's maps by the default methods take (pipelines/bench.py --part maps)
 MAP_VOXEL_SECONDS = 0.07e-6  # of a map's writing on four scans and the grid, for each voxel of a scan, the same core
-SCORED_PASSES = 300  # forward passes by which one patient's maps are evaluated: "some hundred"
+SCORED_PASSES = 200  # by which a patient's maps of three methods are evaluated: 56 core-seconds of the demo's 24, a pass 0.012
 OCCLUDED_SHARE = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
 # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more
 OCCLUSION_MAPS = 15
