@@ -50,7 +50,7 @@ def test_the_page_says_what_arithmetic_expects():
     rows = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("|")]
     said = {row[0]: row[2:4] for row in rows if len(row) == 5 and row[1].isdigit()}
     ways = {gpu.words(way): way for way in gpu.WAYS}
-    assert len(said) > 8
+    assert len(said) >= 8
     for name, (milliseconds, rate) in said.items():
         seconds = expected_seconds(ways[name], Model(size="B"))
         assert (milliseconds, rate) == (f"{1000 * seconds:.0f}", f"{ways[name].patients / seconds:.0f}"), name

@@ -167,24 +167,25 @@ def _highest(
     parts = [(z[here], died[here], RiskSets(days[here][None], died[here][None])) for here in members]
     beta, step, rise = np.zeros(z.shape[1]), np.zeros(z.shape[1]), 0.0
     only = np.array([0])
-    for _ in range(MAX_STEPS):
-        slope, curvature = -prior * beta, prior * np.eye(len(beta))
-        for rows, dead, sets in parts:
-            theta, expected, share = sets.deaths((rows @ beta)[None], only)
-            mean = sets.mean_at_risk(rows, 0, theta[0], share[0])
-            slope += (dead - expected[0]) @ rows
-            curvature += (rows.T * expected[0]) @ rows - mean.T @ mean
-        if slope @ step < -rise / 2:  # beyond the top, about as steep as before it
-            step, rise = step / 2, rise / 2
-            beta = beta - step
-            continue
-        try:
-            step = np.linalg.solve(curvature, slope)
-        except np.linalg.LinAlgError:
-            return None
-        beta, rise = beta + step, float(slope @ step)
-        if np.abs(step).max() < LAST_STEP:
-            return beta
+    with np.errstate(all="ignore"):  # a step that is too long ends in no number, and is halved
+        for _ in range(MAX_STEPS):
+            slope, curvature = -prior * beta, prior * np.eye(len(beta))
+            for rows, dead, sets in parts:
+                theta, expected, share = sets.deaths((rows @ beta)[None], only)
+                mean = sets.mean_at_risk(rows, 0, theta[0], share[0])
+                slope += (dead - expected[0]) @ rows
+                curvature += (rows.T * expected[0]) @ rows - mean.T @ mean
+            if not np.isfinite(slope).all() or slope @ step < -rise / 2:  # far beyond the top, or about as steep as before it
+                step, rise = step / 2, rise / 2
+                beta = beta - step
+                continue
+            try:
+                step = np.linalg.solve(curvature, slope)
+            except np.linalg.LinAlgError:
+                return None
+            beta, rise = beta + step, float(slope @ step)
+            if np.abs(step).max() < LAST_STEP:
+                return beta
     return None
 
 

@@ -1,5 +1,5 @@
-"""Preflight: a study goes in; everything that is wrong with it comes out at once, before it costs hours. Nothing is written but how
-fast this machine is, in the user's cache.
+"""Preflight: a study goes in; everything that is wrong with it comes out at once, before it costs hours. Nothing is written but
+how fast this machine is, in the user's cache.
 
 Faults of the study file, and a table that cannot be read, are raised; all others are collected. They include values that can be
 read and are yet unlikely: months among days, and columns that give a label away.

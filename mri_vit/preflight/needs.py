@@ -48,7 +48,7 @@ REPORT_SECONDS = 14 / 600  # a patient, the same core (docs/howto/hardware.md)
 # Operations per second of a training step on one core of the same machine when nothing else ran.
 VIT_RATE = 3 * 813e9 / 35  # ViT-B/16: 813 GFLOP forward, 35 s (configs/vit_b16.toml)
 CONVOLUTION_RATE = 130e9  # ResNet-10 and DenseNet-121 at 56³, forward and backward
-OF_PRODUCTS = ("monai_vit", "swin_vit", "hybrid", "hybrid_resnet10")  # architectures that spend their time in blocks
+OF_PRODUCTS = ("vit", "monai_vit", "swin_vit", "hybrid", "hybrid_resnet10")  # architectures that spend their time in blocks
 MATRIX_EDGE = 512  # edge of the matrices whose product measures how fast a core is
 MATRIX_RATE = 120e9  # operations per second on that core
 QC_BYTES = 400_000  # of a prepared patient's picture
@@ -132,8 +132,9 @@ def _sizes(study: Study) -> Sizes:
     """What a calibration computes of our own network; nothing of others."""
     present, drawn = _tokens(study)
     if study.model.architecture != "vit":
-        return Sizes(0, drawn, 0, present)
-    return Sizes(_by_arithmetic(study, drawn)[1], drawn, _by_arithmetic(study, present)[1], present)
+        return Sizes(0, drawn, 0, present, 0)
+    weights, operations, _ = _by_arithmetic(study, present)
+    return Sizes(_by_arithmetic(study, drawn)[1], drawn, operations, present, weights)
 
 
 def _preparing_seconds(study: Study, first: Patient, voxels: float) -> float:

@@ -155,5 +155,6 @@ def expected_seconds(way: Way, model: Model) -> float:
     wide = WIDE[way.masters] * (0.5 if way.compiled != "no" else 1) * n * dim * depth
     weights = sum(layer.weights for layer in layers(model, GRID, len(CHANNELS), way.tokens))
     update = weights * (ADAM_BYTES + 8 + (10 if way.masters else 6)) / BANDWIDTH  # clipping, and casts of weights or gradients
-    computed = way.patients * (matrices + attended + (patches + wide) / BANDWIDTH) + update * (1 if way.fused else 2)
+    one_kernel = way.fused or way.compiled == "all"
+    computed = way.patients * (matrices + attended + (patches + wide) / BANDWIDTH) + update * (1 if one_kernel else 2)
     return computed if way.graph else max(computed, LAUNCHING * (0.5 if way.compiled != "no" else 1))

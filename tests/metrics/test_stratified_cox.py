@@ -81,6 +81,22 @@ def test_predictions_out_of_fold_are_those_of_lifelines_with_a_penalty():
         assert found[fold == name] == pytest.approx(columns[fold == name] @ theirs.params_.to_numpy(), abs=1e-6)
 
 
+@pytest.mark.parametrize("far", [100.0, 1e4])
+def test_a_value_in_a_wrong_unit_throws_nobody_off_the_way_to_the_top(far: float):
+    random = np.random.default_rng(0)
+    n = 2000
+    x = random.normal(size=(n, 1))
+    days = np.ceil(400 * random.exponential(size=n) * np.exp(-0.5 * x[:, 0])) + 1
+    x[0], days[0] = far, 1  # who dies first
+    died, fold = np.ones(n, bool), np.arange(n) % 2
+    found = cox.out_of_fold(days, died, x, np.zeros(n, int), fold)
+    others = pd.DataFrame({"days": days, "died": died, "x": x[:, 0]})[fold == 0]
+    penalised = CoxPHFitter(penalizer=1 / (cox.PRIOR_VARIANCE * len(others)))
+    options = {"precision": 1e-12, "r_precision": 1e-12, "step_size": 0.5}
+    theirs = penalised.fit(others, "days", "died", fit_options=options).params_["x"]
+    assert found[1] / x[1, 0] == pytest.approx(theirs, rel=1e-4)  # as far as lifelines goes
+
+
 def test_the_likelihood_is_the_one_worked_by_hand_and_at_its_top():
     days, died, columns, stratum = planted()
     fit = cox.fit_cox(days, died, columns, stratum)

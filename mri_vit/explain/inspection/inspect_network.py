@@ -120,7 +120,7 @@ def run(
     if own.model.architecture == "vit":
         numbers = measure_vit(subject, request.position_mm, request.layer, request.head)
     with atomic.held(output, ["figures"]):
-        results = _learned(subject, beside, 60 * request.minutes - (time.monotonic() - began), console)
+        results = _learned(subject, beside, request.minutes, began, console)
         written = write_page(subject, output, numbers, results)
     say(console, f"inspection: {written}")
     return written
@@ -144,15 +144,18 @@ def of_fold(fold: Fold, study: Study, run: Path, patient: str | None, name: str 
     return InspectedFold(study, title, before, after, shown, fold.train, name)
 
 
-def _learned(subject: InspectedFold, beside: Sequence[InspectedFold], seconds: float, console: Console) -> LearnedResults:
-    """Features and landscapes, of which those that fit into so many seconds; the others are named, with the time they take."""
-    if seconds <= 0:
+def _learned(
+    subject: InspectedFold, beside: Sequence[InspectedFold], minutes: float, began: float, console: Console
+) -> LearnedResults:
+    """Features and landscapes, of which those that fit into so many minutes since it `began`, by the monotonic clock; the others
+    are named, with the time that they take.
+    """
+    if minutes <= 0:
         return LearnedResults()
-    began, left_out = time.monotonic(), dict[str, float]()
-    chosen: list[Section] = []
+    left_out, chosen = dict[str, float](), list[Section]()
     with waiting(console, "how long features and loss landscapes take"):
         sections = list(costly(subject, beside))
-    left = seconds - (time.monotonic() - began)
+    left = 60 * minutes - (time.monotonic() - began)
     for section in sections:
         if section.seconds > left:
             left_out[section.name] = section.seconds
@@ -161,8 +164,8 @@ def _learned(subject: InspectedFold, beside: Sequence[InspectedFold], seconds: f
         left -= section.seconds
     if left_out:
         said = ", ".join(f"{name} (about {duration(one)})" for name, one in left_out.items())
-        minutes = math.ceil((seconds - left + sum(left_out.values())) / 60 * ROOM)
-        say(console, f"left out: {said}; --minutes {minutes} shows all", WARNING)
+        enough = math.ceil((60 * minutes - left + sum(left_out.values())) / 60 * ROOM)
+        say(console, f"left out: {said}; --minutes {enough} shows all", WARNING)
     features, landscapes = None, []
     if chosen:
         about = duration(sum(section.seconds for section in chosen))
