@@ -44,7 +44,7 @@ from mri_vit.model.baselines import BASELINES, HYBRIDS
 from mri_vit.model.network import count_parameters
 from mri_vit.predictors.network import Neural
 from mri_vit.prepare import prepared
-from mri_vit.run import atomic, files, integrity
+from mri_vit.run import atomic, files, integrity, resource
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
 from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.run.screen import WARNING, duration, say, waiting
@@ -103,6 +103,7 @@ def run(
     IntegrityError
         The fold's weights or its test patients are not those that were written.
     """
+    resource.keep_freed_memory()  # a step of a search takes and frees volumes of hundreds of megabytes
     began, number = time.monotonic(), chosen_fold(study, split, request)
     taking_part = networks(study)
     own = taking_part[request.model]
