@@ -73,10 +73,9 @@ def main() -> None:
 def of_rollout() -> bytes:
     """Time and memory of a pass and of rollout without matrices, by tokens, as SVG, from `bench.py --part tokens`."""
     figures = pd.read_csv(PICTURES / "rollout_by_tokens.csv")
-    figure = Figure(figsize=(2 * style.WIDTH, 2.8), layout="constrained")
-    for axes, unit, label in zip(
-        figure.subplots(1, 2), ("s", "gb"), ("seconds on two threads", "memory of the process, GB"), strict=True
-    ):
+    figure = Figure(figsize=(2 * style.WIDTH, 3.2), layout="constrained")
+    panels = {"s": ("seconds on two threads", (1, 10, 100)), "gb": ("memory of the process, GB", (0.1, 1, 10))}
+    for axes, (unit, (label, ticks)) in zip(figure.subplots(1, 2), panels.items(), strict=True):
         for what, colour, name in (
             ("pass", style.BLUE, "a forward pass"),
             ("rollout", style.VERMILLION, "rollout, rows made again"),
@@ -84,9 +83,12 @@ def of_rollout() -> bytes:
             axes.plot(figures.tokens, figures[f"{what}_{unit}"], "o-", color=colour, label=name)
         if unit == "gb":
             held = BLOCKS * (figures.tokens + 1) ** 2 * 4 / 1e9
-            axes.plot(figures.tokens, held, "--", color=style.GREY, label="all matrices, and nothing else")
+            axes.plot(figures.tokens, held, "--", color=style.GREY, label="all matrices alone")
         axes.set(xscale="log", yscale="log", xlabel="tokens of ViT-B", ylabel=label)
-        axes.legend()
+        axes.set_xticks(figures.tokens, [f"{tokens:,}" for tokens in figures.tokens], rotation=30)
+        axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        axes.minorticks_off()
+        axes.legend(loc="upper left", fontsize=8)
     return style.to_bytes(figure, "svg")
 
 
