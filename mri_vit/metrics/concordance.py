@@ -215,7 +215,7 @@ def death_counts(
 
 
 def dense_ranks(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """From 1, equal ones alike and none left out."""
+    """Ranks from 1; tied values share a rank, and no rank is skipped."""
     return np.unique(values, return_inverse=True)[1] + 1
 
 

@@ -106,8 +106,8 @@ def _key(studies: Mapping[str, Study], sizes: Mapping[str, Sizes]) -> str:
         [name, of.model.model_dump_json(exclude={"weights"}), of.grid.model_dump_json(), of.train.batch_size, *astuple(size)]
         for (name, of), size in zip(studies.items(), sizes.values(), strict=True)
     ]
-    told = json.dumps([VERSION, processor(), device(), version("mri-vit"), version("torch"), version("SimpleITK"), networks])
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    identity = json.dumps([VERSION, processor(), device(), version("mri-vit"), version("torch"), version("SimpleITK"), networks])
+    return hashlib.sha256(identity.encode()).hexdigest()[:16]
 
 
 def _seconds(run: Callable[[], object]) -> float:

@@ -28,8 +28,9 @@ from mri_vit.data.store import Read, Store, held, token_file
 from mri_vit.data.tokens import Tokens
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
+from mri_vit.train.feed import Feed, LabelledBatch
 from mri_vit.train.loop import Turn, optimiser
-from mri_vit.train.supervised import Feed, LabelledBatch, batch_outputs, objective, untrained
+from mri_vit.train.supervised import batch_outputs, objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 

@@ -27,8 +27,9 @@ from mri_vit.pretrain.mae import MaskedAutoencoder
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import CHANNELS, Study
 from mri_vit.settings.sections import Grid
+from mri_vit.train.feed import Feed, whole_batch
 from mri_vit.train.loop import Turn, optimiser
-from mri_vit.train.supervised import Feed, objective, untrained, whole_batch
+from mri_vit.train.supervised import objective, untrained
 
 Run = Callable[[], Any]  # what is timed
 

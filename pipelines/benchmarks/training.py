@@ -22,8 +22,9 @@ from mri_vit.model.sizes import layers
 from mri_vit.settings.schema import CHANNELS, DEFAULT_ENDPOINTS, Model, Study, Train
 from mri_vit.train.checkpoint import State
 from mri_vit.train.devices import one_device
+from mri_vit.train.feed import Feed
 from mri_vit.train.loop import Learner, optimiser, steps
-from mri_vit.train.supervised import Feed, objective, schedule, untrained
+from mri_vit.train.supervised import objective, schedule, untrained
 
 Run = Callable[[], Any]  # what is timed
 

@@ -13,8 +13,9 @@ from mri_vit.data import cohort, store
 from mri_vit.data.store import Batch
 from mri_vit.settings.schema import Study
 from mri_vit.train.devices import one_device
+from mri_vit.train.feed import Feed, LabelledBatch, training_draw
 from mri_vit.train.loop import Learner, Sums, Turn, optimiser, stepped
-from mri_vit.train.supervised import Feed, LabelledBatch, batch_outputs, objective, outputs, schedule, training_draw, untrained
+from mri_vit.train.supervised import batch_outputs, objective, outputs, schedule, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 CPU = torch.device("cpu")

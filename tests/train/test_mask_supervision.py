@@ -26,9 +26,10 @@ from mri_vit.settings.recipe import Model
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Grid, Prepare
 from mri_vit.train import checkpoint, mask_supervision
+from mri_vit.train.feed import Feed
 from mri_vit.train.loop import Turn
 from mri_vit.train.mask_supervision import Masks, MaskSupervised, attention_loss, network_pass, within
-from mri_vit.train.supervised import Feed, fit, untrained
+from mri_vit.train.supervised import fit, untrained
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA|GPU|isinstance).*")  # Fabric's and torch's notes on this machine
 ALL: dict[str, Any] = {

@@ -32,7 +32,8 @@ from mri_vit.run.atomic import replacing
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
 from mri_vit.train import checkpoint
-from mri_vit.train.supervised import Feed, fit, outputs, settle, shares, untrained
+from mri_vit.train.feed import Feed
+from mri_vit.train.supervised import fit, outputs, settle, shares, untrained
 
 pytestmark = [
     pytest.mark.long(26),

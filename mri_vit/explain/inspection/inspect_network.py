@@ -10,9 +10,8 @@ import base64
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from mri_vit.crossval.loop import fold_seed, parts
 from mri_vit.crossval.work_units import starting_study
 from mri_vit.data import run_cohort
 from mri_vit.data.cohort import Patient
-from mri_vit.explain.inspection import drawings, learned
+from mri_vit.explain.inspection import costs, drawings, learned
 from mri_vit.explain.inspection.learned import Features, Landscape
 from mri_vit.explain.inspection.request import Request, chosen_fold
 from mri_vit.explain.inspection.vit_numbers import (
@@ -153,9 +152,9 @@ def _learned(
     """
     if minutes <= 0:
         return LearnedResults()
-    left_out, chosen = dict[str, float](), list[Section]()
+    left_out, chosen = dict[str, float](), list[costs.Section]()
     with waiting(console, "how long features and loss landscapes take"):
-        sections = list(costly(subject, beside))
+        sections = list(costs.sections(subject, beside))
     left = 60 * minutes - (time.monotonic() - began)
     for section in sections:
         if section.seconds > left:
@@ -178,27 +177,6 @@ def _learned(
                 else:
                     landscapes.append(found)
     return LearnedResults(features, landscapes)
-
-
-@dataclass(frozen=True)
-class Section:
-    """A part of the page that takes many passes: its name, about how long it takes here, and what measures it."""
-
-    name: str
-    seconds: float
-    measure: Callable[[], Features | Landscape]
-
-
-def costly(subject: InspectedFold, beside: Sequence[InspectedFold]) -> Iterator[Section]:
-    """Features and landscape of the subject, and the landscapes of others beside it, in their order on the page."""
-    for network in (subject, *beside):
-        searched = network is subject
-        pace = learned.pace(network, searched)
-        if searched:
-            work = learned.features_work(len(network.after.heads), len(network.patients))
-            yield Section("features", work.seconds(pace), partial(learned.measure_features, network))
-        work = learned.landscape_work(len(network.train), len(network.patients))
-        yield Section(f"loss landscape of {network.name}", work.seconds(pace), partial(learned.measure_landscape, network))
 
 
 def convolutional(study: Study) -> list[str]:

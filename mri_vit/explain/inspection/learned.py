@@ -13,7 +13,6 @@ Letters: c scans, e grid edge, n patients, k inputs of noise, d features, m numb
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -33,7 +32,8 @@ from mri_vit.explain.inspection.vit_numbers import InspectedFold
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
-from mri_vit.train.supervised import Feed, batch_outputs, settle, total_loss
+from mri_vit.train.feed import Feed
+from mri_vit.train.supervised import batch_outputs, settle, total_loss
 
 ENCODER_UNITS = 2  # of the encoder, beside the endpoints: a page shows examples, and a network has hundreds
 FEATURE_PATIENTS = 32  # with which an input is compared: a range is wanted, no estimate
@@ -54,61 +54,6 @@ Readout = Callable[[Float[Tensor, "b d"]], Float[Tensor, "b"]]  # from features 
 Target = Callable[[Float[Tensor, "c e e e"]], Float[Tensor, ""]]
 Direction = dict[str, Tensor]  # by the names of the weights that are moved
 Loss = Callable[[nn.Module], float]
-
-
-# --- how long it takes --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Work:
-    """Steps of a search for an input, and patients' passes through the network."""
-
-    steps: int = 0
-    passes: int = 0
-
-    def seconds(self, pace: Pace) -> float:
-        return self.steps * pace.step + self.passes * pace.one_pass
-
-
-@dataclass(frozen=True)
-class Pace:
-    """Seconds of one step and of one pass."""
-
-    step: float
-    one_pass: float
-
-
-def features_work(numbers: int, patients: int) -> Work:
-    """What the features of so many endpoints take, and beside them the units'; each is searched for in two networks."""
-    searches = 2 * (numbers + ENCODER_UNITS)
-    passes = searches * (NOISE_INPUTS + 1) + 3 * min(patients, FEATURE_PATIENTS)
-    return Work(searches * ASCENT_STEPS, passes)
-
-
-def landscape_work(training: int, test: int) -> Work:
-    """What the landscape of so many patients takes."""
-    return Work(passes=(LANDSCAPE_POINTS**2 + 1) * sum(min(count, LANDSCAPE_PATIENTS) for count in (training, test)))
-
-
-def pace(subject: InspectedFold, searched: bool) -> Pace:
-    """Measured on the first patient, the second time; the step only where something is `searched` for."""
-    net, study = subject.after.eval(), subject.study
-    frame = frame_of(subject.patients[0], study, net)
-    how = Regularisation(roughness=1.0, jitter=round(JITTER * net.grid.patch))
-
-    def step() -> None:
-        generator = torch.Generator().manual_seed(0)
-        maximise(lambda x: read(net, x, frame.position)[0, 0], frame.brain, len(study.channels), how, generator, steps=1)
-
-    return Pace(_seconds(step) if searched else 0.0, _seconds(lambda: represented(net, subject.patients[:1], study)))
-
-
-def _seconds(run: Callable[[], object]) -> float:
-    """Of a call, once another has found memory for it."""
-    run()
-    began = time.perf_counter()
-    run()
-    return time.perf_counter() - began
 
 
 # --- features -----------------------------------------------------------------------------------------------------------------

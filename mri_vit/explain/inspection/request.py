@@ -34,6 +34,8 @@ def chosen_fold(study: Study, split: Split, request: Request) -> int:
     Transformer and something was asked of its attention.
     """
     taking_part = networks(study)
+    if not request.minutes >= 0:
+        raise UsageError(f"--minutes {request.minutes:g}: expected 0 or more")
     if request.model not in taking_part:
         raise UsageError(f"--model {request.model}: the run has {', '.join(taking_part)}")
     own = taking_part[request.model]

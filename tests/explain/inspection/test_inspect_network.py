@@ -13,7 +13,7 @@ from mri_vit.crossval.comparators import networks
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.explain.inspection import inspect_network, learned
+from mri_vit.explain.inspection import costs, inspect_network, learned
 from mri_vit.explain.inspection.request import Request
 from mri_vit.model import network
 from mri_vit.run import files
@@ -83,6 +83,7 @@ def test_a_comparator_that_is_a_vision_transformer_has_its_attention_shown(run, 
         (Request("stem-max"), r"--model stem-max: it has no block whose attention could be shown \(model\.depth 0\)"),
         (Request("cnn", layer=1), "--layer: cnn is a resnet10, which has no attention of ours; leave it out"),
         (Request("cnn", position_mm=(0.0, 0.0, 0.0)), "--position: cnn is a resnet10"),
+        (Request(minutes=-1.0), "--minutes -1: expected 0 or more"),
     ],
 )
 def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, message: str):
@@ -94,8 +95,8 @@ def test_what_a_network_has_not_is_refused(run, tmp_path, wanted: Request, messa
 def test_what_would_take_too_long_is_left_out_with_the_time_that_it_takes(run, tmp_path, monkeypatch, capsys, sketched):
     study, split = run
     patients = cohort.read(study.cohort, study.endpoints)
-    slow = {"vit": learned.Pace(0.0, 12.0), "cnn": learned.Pace(0.0, 0.0)}
-    monkeypatch.setattr(learned, "pace", lambda subject, _: slow[subject.name])
+    slow = {"vit": costs.Pace(0.0, 12.0), "cnn": costs.Pace(0.0, 0.0)}
+    monkeypatch.setattr(costs, "pace", lambda subject, _: slow[subject.name])
     inspect_network.run(study, patients, split, study.output, Request(), tmp_path / "out", Console(width=300))
     landscape = (9 + 1) * (10 + 12) * 12.0  # points and the one before training, training and test patients, seconds of each
     features = (2 * 3 * 9 + 3 * 12) * 12.0  # searches in two networks, of each the inputs of noise and its own; patients

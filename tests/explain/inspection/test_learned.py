@@ -16,7 +16,7 @@ from made.study import make_tiny
 from mri_vit.crossval.comparators import networks
 from mri_vit.data import cohort, tokens
 from mri_vit.data.store import all_tokens, labels, token_file
-from mri_vit.explain.inspection import drawings, inspect_network, learned
+from mri_vit.explain.inspection import costs, drawings, inspect_network, learned
 from mri_vit.explain.inspection.learned import BrainFrame
 from mri_vit.explain.inspection.vit_numbers import InspectedFold, VitNumbers, measure_vit
 from mri_vit.model.encoder import Encoder
@@ -105,11 +105,11 @@ def test_the_work_that_is_done_is_that_which_was_estimated(subject, monkeypatch)
 
     hook = torch.nn.modules.module.register_module_forward_pre_hook(count)
     learned.measure_features(subject)
-    work, done[:] = learned.Work(*np.sum(done, axis=0).tolist()), []
-    assert work == learned.features_work(len(subject.study.endpoints), len(subject.patients))
+    work, done[:] = costs.Work(*np.sum(done, axis=0).tolist()), []
+    assert work == costs.features_work(len(subject.study.endpoints), len(subject.patients))
     learned.measure_landscape(subject)
     hook.remove()
-    assert learned.Work(*np.sum(done, axis=0).tolist()) == learned.landscape_work(len(subject.train), len(subject.patients))
+    assert costs.Work(*np.sum(done, axis=0).tolist()) == costs.landscape_work(len(subject.train), len(subject.patients))
 
 
 def test_a_linear_networks_input_is_its_slope(subject):
