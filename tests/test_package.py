@@ -126,7 +126,12 @@ def test_the_installed_wheel_makes_its_demo_checks_and_reports_it_in_any_folder(
         assert done.stdout.startswith(str(site))
         return done.stdout
 
-    options = words({**SHRUNKEN, "controls.models": "[]", "explain.scored": 0, "endpoints": '[{name = "mgmt", kind = "binary"}]'})
+    one = {
+        "endpoints": '[{name = "mgmt", kind = "binary"}]',
+        "train.laterality_endpoints": "[]",
+        "report.expected_verdicts": "{}",
+    }
+    options = words({**SHRUNKEN, "controls.models": "[]", "explain.scored": 0, **one})
     assert "mri-vit-demo/configs/demo.toml" in mri_vit("demo", *options)
     study, run = "mri-vit-demo/configs/demo.toml", elsewhere / "mri-vit-demo" / "runs" / "demo"
     assert (run / "report" / "index.html").stat().st_size > 10_000
