@@ -141,7 +141,8 @@ def _side_by_side(study: Study, folder: Path, console: Console, name: str, units
     """Run independent jobs in several processes, where the study asks for them; the next stage finds them done."""
     from mri_vit.crossval import work_units
 
-    at = executors.workplace(study, folder, name, study.train.workers, devices=study.train.devices)
+    asked = study.train
+    at = executors.workplace(study, folder, name, asked.workers, devices=asked.devices, imported=work_units.IMPORTED)
     if (at.here and at.workers == 1) or not units:
         return
     with progress(console) as bar:

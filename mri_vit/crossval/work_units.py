@@ -28,6 +28,7 @@ from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, VIT, Pretrai
 from mri_vit.settings.schema import Study
 from mri_vit.train.loop import Report
 
+IMPORTED = (__name__, "lightning_fabric", "lightning_fabric.loggers.tensorboard")  # by a process that trains
 Begin = Callable[[str], Report]  # from a training's title to what is called after each of its epochs
 
 

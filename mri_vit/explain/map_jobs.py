@@ -104,7 +104,7 @@ def of_one(patient: Patient, study: Study, run: Path, split: Split, folder: Path
 def make(todo: Mapping[str, Job], study: Study, run: Path) -> Iterator[str]:
     """Do the jobs and yield each patient that is done."""
     together = min(study.prepare.workers, torch.cuda.device_count() or study.prepare.workers)  # one for each GPU
-    at = executors.workplace(study, run, "explain", together, study.executor.bundle)
+    at = executors.workplace(study, run, "explain", together, study.executor.bundle, imported=(__name__,))
     jobs = {name: (job, study, run) for name, job in todo.items()}
     if at.here and together == 1:
         for name, arguments in jobs.items():

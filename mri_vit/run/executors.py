@@ -46,10 +46,15 @@ ASKING_S = 60  # for squeue and scancel; a busy scheduler takes its time
 ANSWER_S = 20  # for dask's scheduler to answer
 
 
-def workplace(study: Study, run: Path, stage: str, workers: int, bundle: int = 1, devices: int = 1) -> Workplace:
-    """Where a stage of a study is done, whose run lies in `run`: by so many workers, with so many GPUs each, or in bundles."""
+def workplace(
+    study: Study, run: Path, stage: str, workers: int, bundle: int = 1, devices: int = 1, imported: tuple[str, ...] = ()
+) -> Workplace:
+    """Where a stage of a study is done, whose run lies in `run`: by so many workers, with so many GPUs each, or in bundles.
+
+    `imported` are modules that all workers need.
+    """
     asked = study.slurm.model_copy(update={"cpus": study.slurm.cpus or study.train.threads})
-    return Workplace(workers, run / files.JOBS / stage, bundle, study.executor, asked, devices)
+    return Workplace(workers, run / files.JOBS / stage, bundle, study.executor, asked, devices, imported)
 
 
 def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace) -> Iterator[tuple[str, Any]]:
@@ -65,7 +70,7 @@ def each(function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: 
     try:
         if at.here:
             wrapped = {name: (at.home, name, function, arguments) for name, arguments in jobs.items()}
-            yield from run_in_processes(do_job, wrapped, at.workers, at.devices)
+            yield from run_in_processes(do_job, wrapped, at)
         else:
             yield from _elsewhere(function, jobs, at)
     except Killed as end:

@@ -28,6 +28,7 @@ from datetime import UTC, datetime
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
+from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -128,6 +129,7 @@ class Workplace:
     settings: Executor = field(default_factory=Executor)
     slurm: Slurm = field(default_factory=Slurm)
     devices: int = 1  # GPUs that a process here sees, where there are any
+    imported: tuple[str, ...] = ()  # modules that its processes here need, which are imported once for all of them
 
     @property
     def here(self) -> bool:
@@ -225,17 +227,17 @@ def gpus(devices: int) -> list[str]:
 
 
 def run_in_processes(
-    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], workers: int, devices: int = 1
+    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], at: Workplace
 ) -> Iterator[tuple[str, Any]]:
     """A job's name and `function`'s result for its arguments, as they come; what has not begun is dropped on an error.
 
     Raises what `function` raises, and, when all others are done, `Killed` naming the jobs on which a process was killed.
     """
-    waiting, how, assigned = deque(jobs), dict[str, str](), gpus(devices)
+    waiting, how, assigned, context = deque(jobs), dict[str, str](), gpus(at.devices), _context(at.imported)
     while waiting:
-        suspects = yield from _together(function, jobs, waiting, workers, assigned)
+        suspects = yield from _together(function, jobs, waiting, at.workers, assigned, context)
         for name in suspects:
-            ending, result = _alone(name, function, jobs[name], assigned[:1])
+            ending, result = _alone(name, function, jobs[name], assigned[:1], context)
             if ending:
                 how[name] = ending
             else:
@@ -244,14 +246,31 @@ def run_in_processes(
         raise Killed(how)
 
 
+def _context(imported: Sequence[str]) -> SpawnContext | ForkServerContext:
+    """How processes start: each anew, or, where modules are named, as a copy of one that did nothing but import these.
+
+    To import PyTorch and Fabric takes longer than many a job. The first list that a process names holds for its later ones too.
+    """
+    if not imported:
+        return CONTEXT
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["__main__", *imported])
+    return context
+
+
 def _together(
-    function: Callable[..., Any], jobs: Mapping[str, tuple[Any, ...]], waiting: deque[str], workers: int, assigned: list[str]
+    function: Callable[..., Any],
+    jobs: Mapping[str, tuple[Any, ...]],
+    waiting: deque[str],
+    workers: int,
+    assigned: list[str],
+    context: SpawnContext | ForkServerContext,
 ) -> Generator[tuple[str, Any], None, list[str]]:
     """Work through `waiting` until it is empty or a process is killed; returns who was being worked on then."""
-    cards = CONTEXT.SimpleQueue()
+    cards = context.SimpleQueue()
     for worker in range(workers):
         cards.put(assigned[worker % len(assigned)] if assigned else "")
-    with ProcessPoolExecutor(workers, CONTEXT, _begin, (cards,)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (cards,)) as pool:
         running: dict[Future[Any], str] = {}
         try:
             while waiting or running:
@@ -291,10 +310,16 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def _alone(name: str, function: Callable[..., Any], arguments: tuple[Any, ...], assigned: list[str]) -> tuple[str, Any]:
+def _alone(
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    assigned: list[str],
+    context: SpawnContext | ForkServerContext,
+) -> tuple[str, Any]:
     """How a process that does this and nothing else was killed ("" where it was not), and the result."""
-    receiving, sending = CONTEXT.Pipe(duplex=False)
-    process = CONTEXT.Process(target=_report, args=(sending, function, arguments, assigned))
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_report, args=(sending, function, arguments, assigned))
     process.start()
     sending.close()
     try:

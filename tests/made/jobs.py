@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -44,6 +45,11 @@ def visible() -> tuple[str, int]:
     """The GPUs that this process sees, and its number."""
     time.sleep(0.2)  # so that every process has its share
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
+
+
+def started_with() -> tuple[list[str], str]:
+    """The modules that this process has imported, and the GPUs that it sees."""
+    return list(sys.modules), os.environ["CUDA_VISIBLE_DEVICES"]
 
 
 def a_task(study: Study) -> Task:

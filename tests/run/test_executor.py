@@ -11,17 +11,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from made.jobs import refuse, square
+from made.jobs import refuse, square, started_with
 
 from mri_vit.errors import Killed, MriVitError, UsageError
 from mri_vit.prepare.patient import faults_of
-from mri_vit.run import executors
+from mri_vit.run import executors, jobs
 from mri_vit.run.jobs import Workplace
 
+WAYS = {"each starts anew": (), "all are copies of one": ("made.jobs", "mri_vit.run.executors")}  # modules imported before
 
-def test_one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside(tmp_path):
+
+@pytest.mark.parametrize("imported", WAYS.values(), ids=WAYS)
+def test_one_who_is_killed_is_named_and_all_others_are_done_whoever_worked_beside(imported, tmp_path):
     jobs = {f"p{number}": (number, tmp_path) for number in range(1, 7)}
-    found, working = {}, executors.each(square, jobs, Workplace(2))
+    found, working = {}, executors.each(square, jobs, Workplace(2, imported=imported))
     with pytest.raises(Killed, match=r"p3: its process was killed \(SIGKILL\)") as end:  # noqa: PT012 (it raises last)
         for patient, result in working:
             found[patient] = result
@@ -53,17 +56,26 @@ def test_what_the_function_raises_is_raised():
         list(executors.each(refuse, {"p1": (1,)}, Workplace(1)))
 
 
+def test_a_process_has_what_was_imported_for_all_and_sees_its_own_gpu(monkeypatch):
+    monkeypatch.setattr(jobs, "gpus", lambda devices: ["7"])
+    at = Workplace(1, imported=WAYS["all are copies of one"])
+    ((_, (modules, card)),) = executors.each(started_with, {"p1": ()}, at)
+    assert "mri_vit.run.executors" in modules
+    assert card == "7"
+
+
 STARTS_ONE = """
 from pathlib import Path
 from made.jobs import say_and_wait
-from mri_vit.run.jobs import run_in_processes
+from mri_vit.run.jobs import Workplace, run_in_processes
 if __name__ == "__main__":
-    list(run_in_processes(say_and_wait, {"p1": (Path.cwd(),)}, 1))
+    list(run_in_processes(say_and_wait, {{"p1": (Path.cwd(),)}}, Workplace(1, imported={imported})))
 """
 
 
-def test_no_process_outlives_the_one_that_started_it_however_that_was_killed(tmp_path):
-    (tmp_path / "script.py").write_text(STARTS_ONE)
+@pytest.mark.parametrize("imported", WAYS.values(), ids=WAYS)
+def test_no_process_outlives_the_one_that_started_it_however_that_was_killed(imported, tmp_path):
+    (tmp_path / "script.py").write_text(STARTS_ONE.format(imported=imported))
     path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
     parent = subprocess.Popen([sys.executable, "script.py"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path})
     try:
