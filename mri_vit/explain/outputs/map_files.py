@@ -9,7 +9,7 @@ Letters: x, y, z a scan's own voxels, v those of them that are brain, f grid pos
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -23,7 +23,8 @@ from scipy.sparse import csr_array
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
-from mri_vit.data.volume import Volume, canonical, read, resample, write
+from mri_vit.data.nifti import in_c_order
+from mri_vit.data.volume import Volume, as_nifti_gz, canonical, cut_box, read, resample, write
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.explain.methods.patient_maps import MapResult, PatientMaps, of_patient
@@ -43,7 +44,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_GAP, STRIPPED_ML, border_value, skull_gap, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import atomic, files, integrity
-from mri_vit.run.atomic import complete
+from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written
 from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
@@ -72,7 +73,7 @@ class Space:
     """The voxels that maps are laid on: which are brain, and of which grid positions each brain voxel is made (rows sum to 1)."""
 
     affine: Float[np.ndarray, "4 4"]
-    inside: Bool[np.ndarray, "x y z"]
+    inside: Bool[np.ndarray, "x y z"]  # in memory as in a file, x next to each other, and so are the rows of `share` and the maps
     share: csr_array  # [v f]
 
 
@@ -108,16 +109,18 @@ def write_maps(
     of_grid = Frame((edge, edge, edge), np.array(study.grid.affine), np.eye(4))
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), of_grid.affine), beside / mask)
-        for name, frame in (frames_of_patient(patient, scan, study) | {GRID: of_grid}).items():
+        for names, frame in _by_frame(frames_of_patient(patient, scan, study) | {GRID: of_grid}):
             # One space after the other: at full size each takes hundreds of megabytes.
             where = space(frame.shape, frame.affine, frame.to_grid, brain, maps.input.at, study.grid)
             stored = [stored_on_scan(result.value, where) for result in results]
             for result, by_space, steps in zip(results, written, stored, strict=True):
-                by_space[name] = file_name(patient, result.method, result.endpoint, name, "map.nii.gz")
-                write(steps, beside / by_space[name], step=STEP)
-                sidecar = _sidecar(result, steps, where, name, study) | {"Model": asdict(network)}
-                write_json(sidecar, beside / file_name(patient, result.method, result.endpoint, name, "map.json"))
-            if name == reference:
+                content, span = as_nifti_gz(steps, step=STEP), _range(steps, where)
+                for name in names:
+                    by_space[name] = file_name(patient, result.method, result.endpoint, name, "map.nii.gz")
+                    write_bytes(content, beside / by_space[name])
+                    sidecar = _sidecar(result, span, name, study) | {"Model": asdict(network)}
+                    write_json(sidecar, beside / file_name(patient, result.method, result.endpoint, name, "map.json"))
+            if reference in names:
                 peaks = [_peak(steps, where) for steps in stored]
                 _draw(maps, scan, stored, where, f"the patient's own {title(reference)}", beside, network)
                 if _is_brain(scan, where.inside, study.prepare):
@@ -189,18 +192,18 @@ def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], settings: Prepare
 
 
 def _peak(stored: Volume, where: Space) -> dict[str, Any]:
-    """Range inside the brain, and where the highest voxel lies in scanner space (the first of several)."""
-    highest = np.unravel_index(int(stored.array.argmax()), stored.shape)
+    """Range inside the brain, and where the highest voxel lies in scanner space (the first of several in the file)."""
+    highest = np.unravel_index(int(stored.array.T.argmax()), stored.shape[::-1])[::-1]
     low, high = _range(stored, where)
     return {"minimum": low, "peak": high, "peak_mm": [round(float(x), 1) for x in apply_affine(stored.affine, np.array(highest))]}
 
 
 def _range(stored: Volume, where: Space) -> list[float]:
-    values = stored.array[where.inside]
+    values = stored.array.T[where.inside.T]
     return [round(int(x) * STEP, DECIMALS) for x in (values.min(), values.max())] if values.size else [0.0, 0.0]
 
 
-def _sidecar(result: MapResult, stored: Volume, where: Space, name: str, study: Study) -> dict[str, Any]:
+def _sidecar(result: MapResult, span: list[float], name: str, study: Study) -> dict[str, Any]:
     """What goes with one NIfTI file, in BIDS' manner."""
     grid = study.grid
     lies_on = f"the voxels of the patient's own {title(name)} scan"
@@ -212,7 +215,7 @@ def _sidecar(result: MapResult, stored: Volume, where: Space, name: str, study: 
         "Endpoint": result.endpoint,
         "Explains": result.explains,
         "Units": UNIT,
-        "Range": _range(stored, where),
+        "Range": span,
         "SpatialReference": lies_on,
         "Source": METHODS[result.method].source,
         "Note": f"{result.note} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
@@ -222,18 +225,20 @@ def _sidecar(result: MapResult, stored: Volume, where: Space, name: str, study: 
 def _draw(
     maps: PatientMaps, scan: Volume, stored: list[Volume], where: Space, scan_title: str, folder: Path, network: NetworkId
 ) -> None:
-    """The overlay pictures, on the reference's voxels; a comparator's name goes before the map's."""
-    tumour = None
+    """The overlay pictures, on the reference's voxels, of which no more is read than is shown; a comparator's name goes before
+    the map's.
+    """
+    shown = overlays.shown_box(where.inside, scan.spacing_mm)
+    part, tumour = cut_box(scan, shown), None
     if maps.tumour:  # it lies in the reference's world, on whatever voxels
         mask = Volume((maps.tumour.array != 0).astype(np.uint8), maps.tumour.affine)
-        tumour = resample(mask, scan.shape, scan.affine, interpolation=sitk.sitkNearestNeighbor).array > 0
+        tumour = resample(mask, part.shape, part.affine, interpolation=sitk.sitkNearestNeighbor).array > 0
     whose = "" if network.model == VIT else f"{network.model}: "
-    under = overlays.underlay(scan, where.inside, tumour)
+    under = overlays.underlay(part, where.inside[shown], tumour)
     for result, steps in zip(maps.results, stored, strict=True):
         picture = folder / file_name(maps.patient, result.method, result.endpoint, None, "overlay.png")
         head = f"{maps.patient.id} · {whose}{result.title} · on {scan_title}"
-        along_ras = canonical(steps)  # before it is widened: half the bytes to copy
-        heat = Volume(along_ras.array * np.float32(STEP), along_ras.affine)
+        heat = Volume(steps.array[shown] * np.float32(STEP), part.affine)
         overlays.draw(under, heat, head, picture, f"{result.note} {RESEARCH}")
 
 
@@ -260,6 +265,22 @@ def frames_of_patient(patient: Patient, reference: Volume, study: Study) -> dict
             shape, affine = scan.shape, scan.affine
         frames[name] = Frame(shape, affine, np.array(to_grid[name]))
     return frames
+
+
+def _by_frame(frames: Mapping[str, Frame]) -> Iterator[tuple[list[str], Frame]]:
+    """Each frame with the names of those that have it: scans of one grid, as BraTS has them, need a map's file made but once."""
+    left = dict(frames)
+    while left:
+        frame = next(iter(left.values()))
+        names = [name for name, other in left.items() if _same(frame, other)]
+        yield names, frame
+        for name in names:
+            del left[name]
+
+
+def _same(one: Frame, other: Frame) -> bool:
+    affines = np.array_equal(one.affine, other.affine) and np.array_equal(one.to_grid, other.to_grid)
+    return affines and one.shape == other.shape
 
 
 def scans_read(patient: Patient, study: Study) -> list[Path]:
@@ -300,13 +321,14 @@ def space(
     have a value, in the order of the values.
     """
     on_grid = Volume(brain.astype(np.uint8), np.array(grid.affine))
-    inside = resample(on_grid, shape, affine, to_source=to_grid, interpolation=sitk.sitkNearestNeighbor).array > 0
+    nearest = resample(on_grid, shape, affine, to_source=to_grid, interpolation=sitk.sitkNearestNeighbor).array
+    inside = (in_c_order(nearest.T, np.uint8) > 0).T
     centres = np.array(grid.affine) @ np.diag(
         [grid.patch, grid.patch, grid.patch, 1.0]
     )  # index of a grid position to its RAS+ mm
     centres[:3, 3] = np.array(grid.affine)[:3, 3] + grid.spacing_mm * (grid.patch - 1) / 2  # the first one's centre
     to_place = np.linalg.inv(centres) @ to_grid @ affine  # a voxel's index to an index among the grid positions
-    voxels = np.argwhere(inside)
+    voxels = np.argwhere(inside.T)[:, ::-1]
     strides = np.array([[grid.side**2], [grid.side], [1]], np.int32)  # grid position = (i·side + j)·side + k
     row_of = np.full(grid.positions, -1, np.int32)
     row_of[position] = np.arange(len(position), dtype=np.int32)
@@ -342,6 +364,6 @@ def stored_on_scan(value: Float[np.ndarray, "f"], space: Space) -> Volume:
 
 
 def _laid(values: Shaped[np.ndarray, "v"], space: Space) -> Volume:
-    array = np.zeros(space.inside.shape, values.dtype)
-    array[space.inside] = values
-    return Volume(array, space.affine)
+    array = np.zeros(space.inside.T.shape, values.dtype)
+    array[space.inside.T] = values
+    return Volume(array.T, space.affine)

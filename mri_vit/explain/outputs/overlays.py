@@ -21,7 +21,8 @@ from jaxtyping import Bool, Float, Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import binary_erosion
 
-from mri_vit.data.volume import Volume, canonical
+from mri_vit.data import nifti
+from mri_vit.data.volume import Box, Volume, bounding_box, canonical, widen
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.run.atomic import write_bytes
 
@@ -184,18 +185,20 @@ def _largest(tumour: Bool[np.ndarray, "x y z"]) -> tuple[int, ...]:
 # --- a sheet of rows of three planes ------------------------------------------------------------------------------------------
 
 
-def window(shown: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Window:
+def shown_box(brain: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Box:
     """The box of the true voxels with a margin, as large as fits; all of the volume where none is true."""
-    ends = [np.flatnonzero(shown.any(axis=tuple({0, 1, 2} - {axis}))) for axis in range(3)]
-    start, size = [], []
-    for axis, (end, mm) in enumerate(zip(ends, spacing_mm, strict=True)):
-        margin = round(MARGIN_MM / mm)
-        low, high = (int(end[0]) - margin, int(end[-1]) + margin) if len(end) else (0, shown.shape[axis] - 1)
-        start.append(max(low, 0))
-        size.append(min(high, shown.shape[axis] - 1) - start[-1] + 1)
+    if not brain.any():
+        return nifti.WHOLE
+    return widen(bounding_box(brain), [round(MARGIN_MM / mm) for mm in spacing_mm], brain.shape)
+
+
+def window(brain: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Window:
+    """`shown_box` of a volume along RAS+, as large in pixels as a picture has room for."""
+    box = [part.indices(n) for part, n in zip(shown_box(brain, spacing_mm), brain.shape, strict=True)]
+    size = [stop - start for start, stop, _ in box]
     x, y, z = (n * mm for n, mm in zip(size, spacing_mm, strict=True))
     per_mm = min((PANELS_PX - 2 * GAP) / (2 * x + y), TALLEST_PX / max(y, z))
-    return Window(tuple(start), tuple(size), tuple(per_mm * mm for mm in spacing_mm))
+    return Window(tuple(start for start, _, _ in box), tuple(size), tuple(per_mm * mm for mm in spacing_mm))
 
 
 def plane(array: Shaped[np.ndarray, "x y z"], axis: int, index: int, window: Window) -> Float[np.ndarray, "h w"]:
