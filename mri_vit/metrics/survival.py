@@ -1,6 +1,6 @@
 """Survival of groups of patients: Kaplan-Meier curves, log-rank test, calibration, censoring curve, follow-up, restricted mean.
 
-n is the number of patients, t of days asked for, g of groups, b of bootstrap draws.
+n is the number of patients, t of days asked for, s of a curve's steps, g of groups, b of bootstrap draws.
 Times are in days; event is True for a death and False for a patient censored at that time.
 """
 
@@ -65,6 +65,21 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
 
     time_days, event = followed(time_days, event)
     return KaplanMeierFitter(label=label).fit(time_days, event)
+
+
+def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+    """The days of `kaplan_meier`'s steps, from 0, and who is alive from then on: where no more is drawn, and lifelines' import
+    would take longer than the drawing. A test holds it to lifelines.
+
+    >>> survival_steps([100, 200, 300, 400, 500], [1, 1, 0, 1, 0])[1]
+    array([1. , 0.8, 0.6, 0.6, 0.3, 0.3])
+    """
+    time_days, event = followed(time_days, event)
+    days, at = np.unique(time_days, return_inverse=True)
+    ending = np.bincount(at)
+    followed_until = ending[::-1].cumsum()[::-1]  # at risk on the day: whoever ends then or later
+    alive = np.cumprod(1 - np.bincount(at, weights=event) / followed_until)
+    return np.array([0.0, *days]), np.array([1.0, *alive])
 
 
 def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:

@@ -85,6 +85,7 @@ OF_EVENTS: dict[str, Callable] = {
     "integrated_brier": lambda y, x: ipcw.integrated_brier(x, y, np.full((len(x), 2), 0.5), DAYS),
     "brier_of_kaplan_meier": lambda y, x: ipcw.brier_of_kaplan_meier(x, y, DAYS),
     "kaplan_meier": lambda y, x: survival.kaplan_meier(x, y, "").survival_function_.to_numpy(),
+    "survival_steps": lambda y, x: survival.survival_steps(x, y)[1],
     "hazard_ratio_per_sd": lambda y, x: cox.hazard_ratio_per_sd(x, y, other(x)),
     "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, other(x) > 0),
     "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, other(x) > 0, 4.0),

@@ -267,6 +267,16 @@ def test_greenwood_band_is_that_of_its_formula():
         assert band.loc[day].to_numpy() == pytest.approx(sorted(value ** math.exp(sign * reach) for sign in (1, -1)))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_steps_of_a_survival_curve_are_those_of_lifelines(seed):
+    time_days, event, _ = cohort(60, seed=seed)
+    time_days = np.ceil(time_days / 90) * 90  # several patients a day, deaths and censored
+    curve = survival.kaplan_meier(time_days, event, "all").survival_function_["all"]
+    days, alive = survival.survival_steps(time_days, event)
+    np.testing.assert_array_equal(days, curve.index)
+    np.testing.assert_allclose(alive, curve, rtol=1e-12)
+
+
 def test_numbers_at_risk_fall_as_patients_leave():
     left = survival.at_risk(np.array([10.0, 20, 30]), np.array([0.0, 10, 25, 30]))
     assert left.tolist() == [3, 2, 1, 0]

@@ -31,7 +31,7 @@ from mri_vit.data.volume import Box, Volume, canonical, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
-from mri_vit.metrics.survival import kaplan_meier
+from mri_vit.metrics.survival import survival_steps
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
@@ -190,8 +190,7 @@ def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"
     """The Kaplan–Meier curve of all patients with a known time."""
     if not len(time_days):
         return ""
-    fitted = kaplan_meier(time_days, died, "cohort").survival_function_["cohort"]
-    days, alive = fitted.index.to_numpy(dtype=float), fitted.to_numpy()
+    days, alive = survival_steps(time_days, died)
     steps = [point for i in range(1, len(days)) for point in ((days[i], alive[i - 1]), (days[i], alive[i]))]
     return _polyline([(days[0], alive[0]), *steps])
 
