@@ -146,6 +146,9 @@ def _by_ending(niftis: Sequence[Path], channels: tuple[str, ...]) -> dict[str, P
 
 def _converted(source: Path, patient: str, output: Path, say: Callable[[str], None]) -> tuple[Path, dict[str, Path]]:
     """The folder and scans converted from DICOM to NIfTI; nothing that identifies the person is kept from the headers."""
+    no_scan = UsageError(f"{source}: neither a NIfTI file nor a DICOM image; expected names like {NAMES}")
+    if not any(path.is_file() for path in source.rglob("*")):
+        raise no_scan  # before what reads DICOM is imported
     importer = dicom.reader()
     target = output.resolve() / CONVERTED / patient
     with TemporaryDirectory(prefix="mri-vit-") as secret, complete(target, _refuse_foreign) as beside:
@@ -153,7 +156,7 @@ def _converted(source: Path, patient: str, output: Path, say: Callable[[str], No
             imported = importer.read(source, beside / "dicom", Path(secret) / "key", say=say)
         except UsageError as error:
             if "holds no DICOM image" in str(error):
-                raise UsageError(f"{source}: neither a NIfTI file nor a DICOM image; expected names like {NAMES}") from None
+                raise no_scan from None
             raise
         if len(imported.visits) != 1:
             reasons = "; ".join(dict.fromkeys(row.reason for row in imported.left_out)) or "no series is one of the sequences"

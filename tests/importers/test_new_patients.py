@@ -72,6 +72,7 @@ def test_a_further_sequence_is_known_by_the_last_word_of_its_name(tmp_path: Path
         (["A_t1.nii.gz", "B_t1.nii.gz"], r"scans of 2 patients or visits \(A, B\)"),
         (["t1.nii", "t1.nii.gz", "t2.nii"], r"several files for t1"),
         ([], "neither a NIfTI file nor a DICOM image"),
+        (["notes.txt"], "neither a NIfTI file nor a DICOM image"),
     ],
 )
 def test_what_cannot_be_told_apart_is_named(files: list[str], said: str, tmp_path: Path):
