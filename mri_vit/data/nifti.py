@@ -5,18 +5,20 @@ The bytes are decompressed to their end with the CRC checked, and must hold exac
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float, Shaped
+from zlib_ng import zlib_ng
 
 from mri_vit.errors import UnusablePatient
 from mri_vit.settings import source
 
 MAX_BYTES = 2 << 30  # a 1024³ int16 scan; more is a damaged header or a bomb, refused before allocation
 MAX_OFFSET = 64 << 20  # header extensions of public files reach 1.6 MB; far more is a damaged vox_offset
+GZIP = 31  # zlib's wbits of a stream with gzip's header and CRC
+GZIP_LEVEL = 4  # zlib-ng's 3 to 9 pack a patient's maps to 11.5 to 11.8 MB; 4 in an eighth of 9's time
 MAGIC = b"\x1f\x8b"  # of gzip; a NIfTI file starts with 348 or 540
 START_BYTES = 4096  # of a file: a header of 540 bytes and what gzip puts before it
 SPACING_MM = (0.1, 10.0)  # from histology to the thickest clinical slice; outside is a unit error
@@ -183,12 +185,17 @@ def _scaling(header: nib.Nifti1Header, array: Shaped[np.ndarray, "x y z"], notes
     return slope, intercept
 
 
+def gzipped(content: bytes) -> bytes:
+    """A gzip file without time or name: equal contents give equal bytes. zlib-ng takes half of zlib's time, to unpack a third."""
+    return zlib_ng.compress(content, GZIP_LEVEL, GZIP)
+
+
 def _inflate(raw: bytes, size: int, whole: bool) -> bytes:
     """The first `size` bytes of a gzip file; with `whole`, all of it, which must end there with its CRC right."""
     content = b""
     try:
         while raw:  # a gzip file may consist of several members
-            member = zlib.decompressobj(wbits=31)  # 31: gzip's header and CRC
+            member = zlib_ng.decompressobj(wbits=GZIP)
             content += member.decompress(raw, size + 1 - len(content))  # one more than expected, never all of a bomb
             if not whole:
                 return content[:size]
@@ -197,7 +204,7 @@ def _inflate(raw: bytes, size: int, whole: bool) -> bytes:
             if not member.eof:
                 raise UnusablePatient(f"damaged gzip stream (ends early, after {len(content):,} of {size:,} bytes)")
             raw = member.unused_data
-    except zlib.error as error:
+    except zlib_ng.error as error:  # type: ignore[misc]  # its stub calls the class an instance
         raise UnusablePatient(f"damaged gzip stream ({error}); expected {size:,} bytes of content") from None
     return content
 

@@ -39,7 +39,7 @@ SKULL_SECONDS = 2.2  # to find the brain, and to align scans within it
 USUAL_VOXELS = 240 * 240 * 155  # of a scan of BraTS (Baid et al. 2021, arXiv:2107.02314)
 PREPARING_BYTES = 4_000_000_000  # at most, of a patient at a time (docs/howto/hardware.md)
 MAP_PASSES = 6  # forward passes that a patient's maps by the default methods take (pipelines/bench.py --part maps)
-MAP_VOXEL_SECONDS = 0.07e-6  # of a map's writing on four scans and the grid, for each voxel of a scan, the same core
+MAP_VOXEL_SECONDS = 0.04e-6  # of a map's writing on four scans and the grid, for each voxel of a scan, the same core
 SCORED_PASSES = 200  # by which a patient's maps of three methods are evaluated: 56 core-seconds of the demo's 24, a pass 0.012
 OCCLUDED_SHARE = 110 / 343  # share of the blocks of positions that hold brain: of the demo's patients
 # maps by occlusion when a comparator's are evaluated, the curves of deletion and insertion counted as one more

@@ -9,7 +9,7 @@ Letters: x, y, z a scan's own voxels, v those of them that are brain, f grid pos
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -24,7 +24,7 @@ from scipy.sparse import csr_array
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.nifti import in_c_order
-from mri_vit.data.volume import Volume, as_nifti_gz, canonical, cut_box, read, resample, write
+from mri_vit.data.volume import Volume, canonical, cut_box, read, resample, write
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.catalogue import METHODS, UNIT
 from mri_vit.explain.methods.patient_maps import MapResult, PatientMaps, of_patient
@@ -44,7 +44,7 @@ from mri_vit.model.network import Network
 from mri_vit.prepare.brain import STRIPPED_GAP, STRIPPED_ML, border_value, skull_gap, volume_ml
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.run import atomic, files, integrity
-from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.run.atomic import complete
 from mri_vit.run.integrity import as_written
 from mri_vit.settings.recipe import VIT, title
 from mri_vit.settings.schema import Study
@@ -109,18 +109,16 @@ def write_maps(
     of_grid = Frame((edge, edge, edge), np.array(study.grid.affine), np.eye(4))
     with complete(folder, refuse_foreign) as beside:
         write(Volume(brain.astype(np.uint8), of_grid.affine), beside / mask)
-        for names, frame in _by_frame(frames_of_patient(patient, scan, study) | {GRID: of_grid}):
+        for name, frame in (frames_of_patient(patient, scan, study) | {GRID: of_grid}).items():
             # One space after the other: at full size each takes hundreds of megabytes.
             where = space(frame.shape, frame.affine, frame.to_grid, brain, maps.input.at, study.grid)
             stored = [stored_on_scan(result.value, where) for result in results]
             for result, by_space, steps in zip(results, written, stored, strict=True):
-                content, span = as_nifti_gz(steps, step=STEP), _range(steps, where)
-                for name in names:
-                    by_space[name] = file_name(patient, result.method, result.endpoint, name, "map.nii.gz")
-                    write_bytes(content, beside / by_space[name])
-                    sidecar = _sidecar(result, span, name, study) | {"Model": asdict(network)}
-                    write_json(sidecar, beside / file_name(patient, result.method, result.endpoint, name, "map.json"))
-            if reference in names:
+                by_space[name] = file_name(patient, result.method, result.endpoint, name, "map.nii.gz")
+                write(steps, beside / by_space[name], step=STEP)
+                sidecar = _sidecar(result, steps, where, name, study) | {"Model": asdict(network)}
+                write_json(sidecar, beside / file_name(patient, result.method, result.endpoint, name, "map.json"))
+            if name == reference:
                 peaks = [_peak(steps, where) for steps in stored]
                 _draw(maps, scan, stored, where, f"the patient's own {title(reference)}", beside, network)
                 if _is_brain(scan, where.inside, study.prepare):
@@ -203,7 +201,7 @@ def _range(stored: Volume, where: Space) -> list[float]:
     return [round(int(x) * STEP, DECIMALS) for x in (values.min(), values.max())] if values.size else [0.0, 0.0]
 
 
-def _sidecar(result: MapResult, span: list[float], name: str, study: Study) -> dict[str, Any]:
+def _sidecar(result: MapResult, stored: Volume, where: Space, name: str, study: Study) -> dict[str, Any]:
     """What goes with one NIfTI file, in BIDS' manner."""
     grid = study.grid
     lies_on = f"the voxels of the patient's own {title(name)} scan"
@@ -215,7 +213,7 @@ def _sidecar(result: MapResult, span: list[float], name: str, study: Study) -> d
         "Endpoint": result.endpoint,
         "Explains": result.explains,
         "Units": UNIT,
-        "Range": span,
+        "Range": _range(stored, where),
         "SpatialReference": lies_on,
         "Source": METHODS[result.method].source,
         "Note": f"{result.note} 1 is an even share of the map's sum; 0 outside the brain. {RESEARCH}",
@@ -265,22 +263,6 @@ def frames_of_patient(patient: Patient, reference: Volume, study: Study) -> dict
             shape, affine = scan.shape, scan.affine
         frames[name] = Frame(shape, affine, np.array(to_grid[name]))
     return frames
-
-
-def _by_frame(frames: Mapping[str, Frame]) -> Iterator[tuple[list[str], Frame]]:
-    """Each frame with the names of those that have it: scans of one grid, as BraTS has them, need a map's file made but once."""
-    left = dict(frames)
-    while left:
-        frame = next(iter(left.values()))
-        names = [name for name, other in left.items() if _same(frame, other)]
-        yield names, frame
-        for name in names:
-            del left[name]
-
-
-def _same(one: Frame, other: Frame) -> bool:
-    affines = np.array_equal(one.affine, other.affine) and np.array_equal(one.to_grid, other.to_grid)
-    return affines and one.shape == other.shape
 
 
 def scans_read(patient: Patient, study: Study) -> list[Path]:
