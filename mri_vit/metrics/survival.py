@@ -71,8 +71,8 @@ def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, 
     """The days of `kaplan_meier`'s steps, from 0, and who is alive from then on: where no more is drawn, and lifelines' import
     would take longer than the drawing. A test holds it to lifelines.
 
-    >>> survival_steps([100, 200, 300, 400, 500], [1, 1, 0, 1, 0])[1]
-    array([1. , 0.8, 0.6, 0.6, 0.3, 0.3])
+    >>> survival_steps(np.array([100.0, 200.0, 300.0, 400.0]), np.array([1, 0, 1, 0]))[1]
+    array([1.   , 0.75 , 0.75 , 0.375, 0.375])
     """
     time_days, event = followed(time_days, event)
     days, at = np.unique(time_days, return_inverse=True)

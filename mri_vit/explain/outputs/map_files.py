@@ -190,10 +190,12 @@ def _is_brain(scan: Volume, inside: Bool[np.ndarray, "x y z"], settings: Prepare
 
 
 def _peak(stored: Volume, where: Space) -> dict[str, Any]:
-    """Range inside the brain, and where the highest voxel lies in scanner space (the first of several in the file)."""
-    highest = np.unravel_index(int(stored.array.T.argmax()), stored.shape[::-1])[::-1]
+    """Range inside the brain, and where the highest voxel lies in scanner space (the first of several by x, y and z)."""
+    in_file = stored.array.T
+    equal = np.argwhere(in_file == in_file.max())[:, ::-1] if in_file.any() else np.zeros((1, 3), int)
+    highest = equal[np.lexsort(equal.T[::-1])[0]]
     low, high = _range(stored, where)
-    return {"minimum": low, "peak": high, "peak_mm": [round(float(x), 1) for x in apply_affine(stored.affine, np.array(highest))]}
+    return {"minimum": low, "peak": high, "peak_mm": [round(float(x), 1) for x in apply_affine(stored.affine, highest)]}
 
 
 def _range(stored: Volume, where: Space) -> list[float]:
