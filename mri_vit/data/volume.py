@@ -89,7 +89,7 @@ def write(volume: Volume, path: Path, mark: str = "", step: float | None = None)
     image.header.set_xyzt_units("mm")
     image.header["descrip"] = mark.encode()
     content = image.to_bytes()
-    write_bytes(nifti.gzipped(content) if path.name.endswith(".gz") else content, path)
+    write_bytes(nifti.packed(content) if path.name.endswith(".gz") else content, path)
 
 
 def canonical(volume: Volume) -> Volume:

@@ -79,7 +79,8 @@ def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, 
     ending = np.bincount(at)
     followed_until = ending[::-1].cumsum()[::-1]  # at risk on the day: whoever ends then or later
     alive = np.cumprod(1 - np.bincount(at, weights=event) / followed_until)
-    return np.array([0.0, *days]), np.array([1.0, *alive])
+    before = int(days[:1].tolist() != [0.0])  # a curve starts at 0 days, where who died at once is no longer alive
+    return np.r_[[0.0] * before, days], np.r_[[1.0] * before, alive]
 
 
 def at_risk(time_days: Numbers, at_days: Real[np.ndarray, " t"]) -> Int[np.ndarray, " t"]:

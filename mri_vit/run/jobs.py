@@ -25,12 +25,13 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
-from multiprocessing import get_context, parent_process
+from functools import partial
+from multiprocessing import forkserver, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from mri_vit.errors import Killed, MriVitError
 from mri_vit.run import files
@@ -39,6 +40,7 @@ from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Executor, Slurm
 
+T = TypeVar("T")
 LEDGER = "handed_out.json"
 WORKING_ENDING = ".working.json"  # how the files of those who work end
 FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
@@ -250,12 +252,33 @@ def _context(imported: Sequence[str]) -> SpawnContext | ForkServerContext:
     """How processes start: each anew, or, where modules are named, as a copy of one that did nothing but import these.
 
     To import PyTorch and Fabric takes longer than many a job. The first list that a process names holds for its later ones too.
+    A copy ends without what was registered with `atexit`.
     """
     if not imported:
         return CONTEXT
     context = get_context("forkserver")
-    context.set_forkserver_preload(["__main__", *imported])
+    context.set_forkserver_preload(list(imported))
+    before = dict(os.environ)
+    # Before Python 3.13 it looks for modules in the current folder, and not where this process does (CPython issue 117378).
+    os.environ |= {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    try:
+        forkserver.ensure_running()
+    finally:
+        _set_environment(before)
     return context
+
+
+def _started(start: Callable[[], T]) -> T:
+    """What `start` gives, which may start a process."""
+    try:
+        return start()
+    except (ConnectionError, EOFError) as error:
+        raise MriVitError("the process whose copies do the work was killed, or cannot import what they need") from error
+
+
+def _set_environment(environment: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
 
 
 def _together(
@@ -270,12 +293,12 @@ def _together(
     cards = context.SimpleQueue()
     for worker in range(workers):
         cards.put(assigned[worker % len(assigned)] if assigned else "")
-    with ProcessPoolExecutor(workers, context, _begin, (cards,)) as pool:
+    with ProcessPoolExecutor(workers, context, _begin, (cards, dict(os.environ))) as pool:
         running: dict[Future[Any], str] = {}
         try:
             while waiting or running:
                 while waiting and len(running) < workers:  # no more than are worked on, so that a killed pool's are known
-                    running[pool.submit(function, *jobs[waiting[0]])] = waiting[0]
+                    running[_started(partial(pool.submit, function, *jobs[waiting[0]]))] = waiting[0]
                     waiting.popleft()
                 for job in wait(running, return_when=FIRST_COMPLETED).done:
                     result = job.result()
@@ -291,9 +314,10 @@ def _together(
     return []
 
 
-def _begin(cards: Any) -> None:
+def _begin(cards: Any, environment: Mapping[str, str]) -> None:
     """In a process, before it looks for a GPU: it sees its own alone, so that it takes no memory of another's."""
     end_with_parent()
+    _set_environment(environment)
     if card := cards.get():
         os.environ[VISIBLE_GPUS] = card
 
@@ -319,8 +343,8 @@ def _alone(
 ) -> tuple[str, Any]:
     """How a process that does this and nothing else was killed ("" where it was not), and the result."""
     receiving, sending = context.Pipe(duplex=False)
-    process = context.Process(target=_report, args=(sending, function, arguments, assigned))
-    process.start()
+    process = context.Process(target=_report, args=(sending, function, arguments, assigned, dict(os.environ)))
+    _started(process.start)
     sending.close()
     try:
         fault, result = receiving.recv()
@@ -339,9 +363,16 @@ def _alone(
     return "", result
 
 
-def _report(sending: Connection, function: Callable[..., Any], arguments: tuple[Any, ...], assigned: list[str]) -> None:
+def _report(
+    sending: Connection,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    assigned: list[str],
+    environment: Mapping[str, str],
+) -> None:
     """In the process."""
     end_with_parent()
+    _set_environment(environment)
     if assigned:
         os.environ[VISIBLE_GPUS] = assigned[0]
     try:

@@ -83,6 +83,15 @@ def test_what_cannot_be_told_apart_is_named(files: list[str], said: str, tmp_pat
     assert not (tmp_path / "out" / "scans" / "p").exists()
 
 
+def test_a_folder_without_a_file_is_refused_before_the_reader_of_dicom_is_imported(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(new_patients.dicom, "reader", pytest.fail)
+    home = folder(tmp_path, "p")
+    (home / "deeper").mkdir(parents=True)
+    (home / "deeper" / "away.nii.dcm").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UsageError, match="neither a NIfTI file nor a DICOM image"):
+        told(home, tmp_path)
+
+
 def test_an_output_among_the_scans_is_refused(tmp_path: Path):
     home = folder(tmp_path, "p", *(f"{c}.nii" for c in FOUR))
     with pytest.raises(UsageError, match="lies in"):

@@ -26,9 +26,9 @@ def square(number: int, folder: Path) -> int:
 
 
 def say_and_wait(folder: Path) -> None:
-    """Writes the number of its process, and works for longer than any test."""
+    """Writes the numbers of its process and of the one that it came from, and works for longer than any test."""
     unfinished = folder / "writing"
-    unfinished.write_text(str(os.getpid()))
+    unfinished.write_text(f"{os.getpid()} {os.getppid()}")
     unfinished.rename(folder / "process")
     time.sleep(600)
 
@@ -47,9 +47,10 @@ def visible() -> tuple[str, int]:
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getpid()
 
 
-def started_with() -> tuple[list[str], str]:
-    """The modules that this process has imported, and the GPUs that it sees."""
-    return list(sys.modules), os.environ["CUDA_VISIBLE_DEVICES"]
+def started_with() -> tuple[dict[str, str], dict[str, str]]:
+    """The file of each module of ours that this process has imported, and its environment."""
+    ours = {name: str(module.__file__) for name, module in sys.modules.items() if name.startswith("mri_vit")}
+    return ours, dict(os.environ)
 
 
 def a_task(study: Study) -> Task:

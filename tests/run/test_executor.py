@@ -56,12 +56,37 @@ def test_what_the_function_raises_is_raised():
         list(executors.each(refuse, {"p1": (1,)}, Workplace(1)))
 
 
-def test_a_process_has_what_was_imported_for_all_and_sees_its_own_gpu(monkeypatch):
+@pytest.mark.parametrize("imported", WAYS.values(), ids=WAYS)
+def test_a_process_has_the_environment_of_the_time_when_it_started_and_sees_its_own_gpu(imported, monkeypatch):
     monkeypatch.setattr(jobs, "gpus", lambda devices: ["7"])
-    at = Workplace(1, imported=WAYS["all are copies of one"])
-    ((_, (modules, card)),) = executors.each(started_with, {"p1": ()}, at)
-    assert "mri_vit.run.executors" in modules
-    assert card == "7"
+    for value in ("first", "second"):
+        monkeypatch.setenv("SAID", value)
+        ((_, (_, environment)),) = executors.each(started_with, {"p1": ()}, Workplace(1, imported=imported))
+        assert (environment.pop("CUDA_VISIBLE_DEVICES"), environment["SAID"]) == ("7", value)
+        assert environment.items() <= os.environ.items()
+
+
+ASKS_ONE = """
+from made.jobs import started_with
+from mri_vit.run import files
+from mri_vit.run.jobs import Workplace, run_in_processes
+if __name__ == "__main__":
+    ((_, (modules, _)),) = run_in_processes(started_with, {{"p1": ()}}, Workplace(1, imported={imported}))
+    print(modules["mri_vit.run.files"] == files.__file__, "mri_vit.run.executors" in modules)
+"""
+
+
+@pytest.mark.parametrize("imported", WAYS.values(), ids=WAYS)
+def test_a_process_runs_the_code_of_the_one_that_started_it_whatever_lies_in_the_current_folder(imported, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "script.py").write_text(ASKS_ONE.format(imported=imported))
+    for name in ("mri_vit/__init__.py", "random.py"):  # another copy, and a name of the standard library's
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("raise ValueError('the wrong one')")
+    path = os.pathsep.join([str(Path(__file__).parents[1]), str(Path(__file__).parents[2])])
+    command = [sys.executable, str(tmp_path / "there" / "script.py")]
+    said = subprocess.check_output(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, text=True)
+    assert said.split() == ["True", str(bool(imported))]
 
 
 STARTS_ONE = """
@@ -83,8 +108,9 @@ def test_no_process_outlives_the_one_that_started_it_however_that_was_killed(imp
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    worker = int((tmp_path / "process").read_text())
-    eventually(lambda: not alive(worker))
+    started = map(int, (tmp_path / "process").read_text().split())
+    for process in started:
+        eventually(lambda process=process: not alive(process))
 
 
 def eventually(true: Callable[[], bool]) -> None:

@@ -21,8 +21,7 @@ from jaxtyping import Bool, Float, Shaped, UInt8
 from PIL import Image, ImageDraw, ImageFont
 from scipy.ndimage import binary_erosion
 
-from mri_vit.data import nifti
-from mri_vit.data.volume import Box, Volume, bounding_box, canonical, widen
+from mri_vit.data.volume import Box, Volume, bounding_box, box_shape, canonical, widen
 from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.run.atomic import write_bytes
 
@@ -109,7 +108,8 @@ def underlay(scan: Volume, brain: Bool[np.ndarray, "x y z"], tumour: Bool[np.nda
 def draw(under: Underlay, heat: Volume, title: str, path: Path, note: str = "") -> None:
     """Write the picture as PNG, with a title above and a note below.
 
-    `heat` is on the scan's voxels, as the scan's file has them; it is relative to a uniform map and 0 outside the brain.
+    `heat` is on the voxels of the scan that `under` was made of, in that order of axes; it is relative to a uniform map and 0
+    outside the brain.
     """
     heat, inside, shown, outline = canonical(heat), under.brain, under.shown, under.tumour
     flat = not np.ptp(heat.array[inside]) if inside.any() else True  # has no peak; so of a network's map of one voxel
@@ -188,17 +188,18 @@ def _largest(tumour: Bool[np.ndarray, "x y z"]) -> tuple[int, ...]:
 def shown_box(brain: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Box:
     """The box of the true voxels with a margin, as large as fits; all of the volume where none is true."""
     if not brain.any():
-        return nifti.WHOLE
+        x, y, z = (slice(0, n) for n in brain.shape)
+        return x, y, z
     return widen(bounding_box(brain), [round(MARGIN_MM / mm) for mm in spacing_mm], brain.shape)
 
 
 def window(brain: Bool[np.ndarray, "x y z"], spacing_mm: tuple[float, float, float]) -> Window:
     """`shown_box` of a volume along RAS+, as large in pixels as a picture has room for."""
-    box = [part.indices(n) for part, n in zip(shown_box(brain, spacing_mm), brain.shape, strict=True)]
-    size = [stop - start for start, stop, _ in box]
+    box = shown_box(brain, spacing_mm)
+    size = box_shape(box)
     x, y, z = (n * mm for n, mm in zip(size, spacing_mm, strict=True))
     per_mm = min((PANELS_PX - 2 * GAP) / (2 * x + y), TALLEST_PX / max(y, z))
-    return Window(tuple(start for start, _, _ in box), tuple(size), tuple(per_mm * mm for mm in spacing_mm))
+    return Window(tuple(part.start for part in box), size, tuple(per_mm * mm for mm in spacing_mm))
 
 
 def plane(array: Shaped[np.ndarray, "x y z"], axis: int, index: int, window: Window) -> Float[np.ndarray, "h w"]:

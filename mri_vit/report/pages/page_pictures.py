@@ -24,7 +24,7 @@ from PIL import Image
 
 from mri_vit import style
 from mri_vit.data import tokens
-from mri_vit.data.nifti import WHOLE, gzipped
+from mri_vit.data.nifti import WHOLE, packed
 from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Box, Volume, canonical, read, read_mask
 from mri_vit.errors import IntegrityError
@@ -152,7 +152,7 @@ def base64_nifti(volume: Volume) -> str:
     image = nib.Nifti1Image(volume.array.astype(np.uint8), volume.affine)
     image.set_qform(volume.affine, code=1)
     image.header.set_xyzt_units("mm")
-    return base64.b64encode(gzipped(image.to_bytes())).decode()
+    return base64.b64encode(packed(image.to_bytes())).decode()
 
 
 def drawable(patient_map: Map, reference: str) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from scipy.ndimage import binary_fill_holes
 
-from mri_vit.data.volume import Volume, canonical
+from mri_vit.data.volume import Volume, canonical, cut_box
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import PLANES
 
@@ -54,6 +54,13 @@ def drawn(path: Path, heat: np.ndarray, tumour: np.ndarray | None = None, codes:
 
 def window() -> overlays.Window:
     return overlays.window(HEAD, SPACING_MM)
+
+
+def test_all_of_a_scan_without_a_brain_is_shown():
+    scan = Volume(np.ones((5, 6, 7), np.float32), np.eye(4))
+    part = cut_box(scan, overlays.shown_box(scan.array < 1, scan.spacing_mm))
+    assert part.shape == scan.shape
+    np.testing.assert_array_equal(part.affine, scan.affine)
 
 
 @pytest.mark.parametrize("codes", CODES, ids="".join)
