@@ -6,30 +6,23 @@ n is the number of patients, k that of columns. Times are in days; event (died) 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
-from lifelines import CoxPHFitter
-from lifelines.exceptions import ConvergenceError, ConvergenceWarning
-from lifelines.statistics import proportional_hazard_test
+from scipy.special import chdtrc
 
 from mri_vit.metrics.checked import Days, Events, Flags, Numbers, flags, followed, outcome, refuse_unequal
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.risk_sets import RiskSets
+from mri_vit.metrics.survival import survival_steps
 
 COLLINEAR_TOL = 1e-9  # of a column's variance: what is left of it below, once the others are taken out, is rounding
 MAX_STANDARD_ERROR = 100.0  # of a log hazard ratio per standard deviation; where a likelihood rises without end it is thousands
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation, out of fold: that of the control on clinical columns
-DAYS, DIED, STRATUM = "days", "died", "stratum"  # of the table that lifelines fits; columns are x0, x1, … in it
-NEWTON_OPTIONS = {"precision": 1e-12, "r_precision": 1e-12}  # of well parted columns; lifelines stops at 1e-7 of a step
-
-MAX_STEPS, LAST_STEP = (
-    50,
-    1e-9,
-)  # steps to where lifelines starts: six to ten are needed; change of a log hazard ratio in the last
+MAX_STEPS, LAST_STEP = 50, 1e-9  # of Newton's method, which needs six to ten; the change that the last may still make
 
 UNDEFINED = math.nan, math.nan, math.nan
 
@@ -44,7 +37,10 @@ class NotEstimableError(ValueError):
 class CoxFit:
     """A Cox regression: partial log likelihood, and of each column the log hazard ratio, its variance and `proportional_p`.
 
-    The last is the p of the two-sided score test of Schoenfeld's residuals against the Kaplan-Meier time.
+    The last is the p of the score test that the log hazard ratio does not change with 1 - S(t-), S the Kaplan-Meier curve of all:
+    with g that time, l the deaths, x̄ and V mean and variance of the columns among those at risk, u = sum g (x - x̄) is divided by
+    what of sum g² V the information sum V and sum g V leave. Source: Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515, exact
+    as in R's cox.zph since survival 3.0, to which a test holds it.
     """
 
     log_likelihood: float
@@ -56,15 +52,15 @@ class CoxFit:
 def fit_cox(days: Days, died: Events, columns: pd.DataFrame, stratum: Stratum) -> CoxFit:
     """Fit log hazards that are linear in the columns, each stratum with a baseline hazard of its own.
 
-    Formula: Efron's partial likelihood, the sum of the strata's.
-    Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
+    Formula: Efron's partial likelihood, the sum of the strata's, at its top by Newton's method.
+    Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Efron 1977, doi:10.1080/01621459.1977.10480613.
     Raises NotEstimableError that names the column without a finite hazard ratio.
     """
     for name, column in columns.items():
         _refuse_separation(str(name), days, died, column.to_numpy(float), stratum)
     x = columns.to_numpy(float)
     fitted = _at_the_top(days, died, x, stratum)
-    errors = fitted.standard_errors_.to_numpy(float) if fitted else np.full(x.shape[1], np.nan)
+    errors = np.sqrt(fitted.variance) if fitted else np.full(x.shape[1], np.nan)
     unbounded = np.flatnonzero(~(errors * x.std(axis=0) < MAX_STANDARD_ERROR))
     if fitted is None or len(unbounded):
         named = ", ".join(str(columns.columns[column]) for column in unbounded)
@@ -73,10 +69,7 @@ def fit_cox(days: Days, died: Events, columns: pd.DataFrame, stratum: Stratum) -
             f"({int(died.sum())} deaths among {len(died)} patients): together the columns separate those who died, or depend on "
             "each other"
         )
-    with np.errstate(all="ignore"):
-        test = proportional_hazard_test(fitted, _table(days, died, x, stratum), time_transform="km")
-    proportional_p = np.ravel(test.p_value).astype(float)
-    return CoxFit(float(fitted.log_likelihood_), fitted.params_.to_numpy(float), errors**2, proportional_p)
+    return fitted
 
 
 def out_of_fold(
@@ -128,16 +121,10 @@ def dependent(columns: pd.DataFrame, strata: Sequence[Stratum]) -> dict[str, str
     return wrong
 
 
-def _table(days: Days, died: Events, columns: Float[np.ndarray, "n k"], stratum: Stratum) -> pd.DataFrame:
-    table = pd.DataFrame(columns).add_prefix("x")
-    return table.assign(**{DAYS: days, DIED: died, STRATUM: stratum})
-
-
-def _at_the_top(days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxPHFitter | None:
+def _at_the_top(days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: Stratum) -> CoxFit | None:
     """The regression where its likelihood is highest; None where it has no such place.
 
-    Where columns nearly depend on each other, lifelines gives up on the way and hands out what it has. So the top is looked for
-    along directions that do not (the likelihood is the same), and lifelines starts there in the columns themselves.
+    The top is looked for along directions that do not depend on each other, on which the likelihood is the same.
     """
     centred = x - pd.DataFrame(x).groupby(stratum).transform("mean").to_numpy()
     triangle = np.linalg.qr(centred, mode="r")
@@ -149,9 +136,40 @@ def _at_the_top(days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: 
     per_sd = _highest(days, died, along, stratum)
     if per_sd is None:
         return None
-    top = directions @ (per_sd / along.std(axis=0, ddof=1))
-    start = top * x.std(axis=0, ddof=1)  # per its own deviation
-    return _fitted(CoxPHFitter(), _table(days, died, x, stratum), NEWTON_OPTIONS, start)
+    coefficient = directions @ (per_sd / along.std(axis=0, ddof=1))
+    likelihood, information, score, rest = _curvature(days, died, centred, stratum, coefficient)
+    with np.errstate(all="ignore"):  # of deaths on one day: nothing changes with time
+        statistic = score**2 / np.diag(rest)
+    return CoxFit(likelihood, coefficient, np.diag(np.linalg.inv(information)), chdtrc(1, statistic))
+
+
+def _curvature(
+    days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: Stratum, coefficient: Float[np.ndarray, " k"]
+) -> tuple[float, Float[np.ndarray, "k k"], Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
+    """Log likelihood and information at the coefficients; the score of coefficients that grow with time, and the information on
+    these that the others leave (see `CoxFit`).
+    """
+    ends, alive = survival_steps(days, died)
+    late = 1 - np.r_[1.0, alive][np.searchsorted(ends, days)]  # 1 - S just before a day
+    late = late - late[died].mean()  # the test is the same, and its sums are smaller
+    k = x.shape[1]
+    likelihood, score, informations = 0.0, np.zeros(k), np.zeros((3, k, k))  # by the power of `late`
+    for label in np.unique(stratum[died]):
+        here = stratum == label
+        sets = RiskSets(days[here][None], died[here][None])
+        line, at = sets.order[0], sets.dead[0]
+        columns, g = x[here][line], late[here][line][at]
+        risk = columns @ coefficient
+        theta = np.exp(risk - risk.max())
+        squares = (columns[:, :, None] * columns[:, None, :]).reshape(-1, k * k)
+        hazard, *sums = np.split(sets.at_risk(theta[:, None] * np.c_[np.ones(len(line)), columns, squares]), [1, 1 + k], axis=1)
+        mean, square = (of / hazard for of in sums)
+        variance = square.reshape(-1, k, k) - mean[:, :, None] * mean[:, None, :]
+        likelihood += float((risk[at] - risk.max() - np.log(hazard[:, 0])).sum())
+        score += g @ (columns[at] - mean)
+        informations += np.tensordot(g ** np.arange(3)[:, None], variance, axes=1)
+    information, mixed, late_alone = informations
+    return likelihood, information, score, late_alone - mixed @ np.linalg.solve(information, mixed)
 
 
 def _highest(
@@ -189,19 +207,6 @@ def _highest(
     return None
 
 
-def _fitted(
-    regression: CoxPHFitter, table: pd.DataFrame, options: dict[str, float], start: Float[np.ndarray, " k"] | None = None
-) -> CoxPHFitter | None:
-    """The regression, fitted; None where it does not converge, of which lifelines may do no more than warn."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of slow convergence; who asks looks at the errors
-        warnings.filterwarnings("error", message="Newton-Raphson")
-        try:
-            return regression.fit(table, DAYS, DIED, strata=[STRATUM], fit_options=options, initial_point=start)
-        except (ConvergenceError, ConvergenceWarning, np.linalg.LinAlgError):
-            return None
-
-
 def _refuse_separation(name: str, days: Days, died: Events, x: Float[np.ndarray, " n"], stratum: Stratum) -> None:
     """Raise NotEstimableError unless a death had a lower x than a patient then at risk in the stratum, and one had a higher."""
     above = below = False
@@ -230,12 +235,11 @@ class HazardRatio:
 
 
 def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> HazardRatio:
-    """Hazard ratio of patients whose risk is a standard deviation higher, by Cox regression (lifelines).
+    """Hazard ratio of patients whose risk is a standard deviation higher, by Cox regression.
 
     Formula: exp(β) of the hazard h0(t) exp(β risk / SD), SD the sample standard deviation of these patients' risks; partial
-    likelihood with Efron's ties; the interval is exp(β ± 1.96 SE). The check of proportional hazards is the two-sided score
-    test of Schoenfeld's residuals against the Kaplan-Meier time, as R's cox.zph takes it; a small p says that the ratio changes
-    over time.
+    likelihood with Efron's ties; the interval is exp(β ± 1.96 SE). The check of proportional hazards is `CoxFit`'s; a small p
+    says that the ratio changes over time.
     Assumption: the log hazard is linear in the risk; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
     Returns: HazardRatio; all NaN where no finite ratio exists: no patient died, risks are equal, or at every death the patient
@@ -263,24 +267,16 @@ def hazard_ratio_of_groups(time_days: Numbers, event: Flags, high: Flags) -> Haz
 
 
 def _cox(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> HazardRatio:
-    if not _has_maximum(time_days, event, x):
+    together = np.zeros(len(x), dtype=int)
+    try:
+        _refuse_separation("the risk", time_days, event, x, together)
+    except NotEstimableError:
         return HazardRatio(*UNDEFINED, math.nan)
-    table = pd.DataFrame({DAYS: time_days, DIED: event, "x": x})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of slow convergence; what does not converge is undefined
-        try:
-            fit = CoxPHFitter().fit(table, DAYS, DIED)
-            with np.errstate(all="ignore"):
-                ends = np.exp([fit.params_["x"], *fit.confidence_intervals_.loc["x"]])
-                changes = proportional_hazard_test(fit, table, time_transform="km").p_value
-        except ConvergenceError:
-            return HazardRatio(*UNDEFINED, math.nan)
+    fit = _at_the_top(time_days, event, x[:, None], together)
+    if not fit:
+        return HazardRatio(*UNDEFINED, math.nan)
+    log_ratio, reach = float(fit.coefficient[0]), Z_95 * math.sqrt(float(fit.variance[0]))
+    with np.errstate(over="ignore"):
+        ends = np.exp([log_ratio, log_ratio - reach, log_ratio + reach])
     value, low, high = ends.tolist() if np.isfinite(ends).all() else UNDEFINED
-    return HazardRatio(value, low, high, float(np.ravel(changes)[0]))
-
-
-def _has_maximum(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> bool:
-    """Whether the partial likelihood has a maximum: someone at risk had a higher x than a patient who died, someone a lower."""
-    died = x[event, None]
-    at_risk = time_days >= time_days[event, None]  # (d, n)
-    return bool((at_risk & (x > died)).any() and (at_risk & (x < died)).any())
+    return HazardRatio(value, low, high, float(fit.proportional_p[0]))

@@ -60,6 +60,14 @@ class RiskSets:
         np.put_along_axis(expected, self.order[rows], theta * hazard, axis=1)
         return theta, expected, share
 
+    def at_risk(self, values: Float[np.ndarray, "n r"]) -> Float[np.ndarray, "d r"]:
+        """Of the first vector of outcomes: at each death the sums of columns over those at risk, less Efron's share of those tied
+        with it; patients and deaths are in line.
+        """
+        first, last, fraction = (of[0][self.dead[0]] for of in (self.first, self.last, self.fraction))
+        of_all, of_dead = (_sums_before(columns.T).T for columns in (values, values * self.dead[0][:, None]))
+        return of_all[last + 1] - fraction[:, None] * (of_dead[last + 1] - of_dead[first])
+
     def mean_at_risk(
         self, x: Float[np.ndarray, "n r"], row: int, theta: Float[np.ndarray, " n"], share: Float[np.ndarray, " n"]
     ) -> Float[np.ndarray, "d r"]:
