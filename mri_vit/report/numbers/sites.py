@@ -113,7 +113,7 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
     named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else None
     by_site = [(str(site), here) for site, here in people.groupby(named) if str(site)] if named is not None else []
     enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= MIN_OF_SITE]
-    figures = [_figure(endpoint, here) for _, here in enough]
+    figures = [figure(endpoint, here) for _, here in enough]
     sites = tuple(
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
         for (site, here), one in zip(enough, figures, strict=True)
@@ -129,14 +129,14 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
         found = random_effects(values, variances)
         value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
         return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
-    whole = _figure(endpoint, people)
+    whole = figure(endpoint, people)
     if rarer(endpoint, people) < MIN_OF_SITE or math.isnan(whole.low):
         return None
     low, high = assumed_interval(whole.value, whole.low, whole.high)
     return expect(method="assumed", value=whole.value, low=low, high=high, tau=ASSUMED_TAU)
 
 
-def _figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
+def figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
     """The AUC or C of one model's scores of some patients."""
     score = floats(people.score)
     if endpoint.kind == "survival":

@@ -150,7 +150,7 @@ class Card(Part):
     model: str = Field(description="whose result it is: the study's own model, or the first comparator")
     verdict: str = Field(description="the verdict in at most six words")
     beats_controls: Tick = Field(description="does it beat every control?")
-    holds_in_sites: Tick = Field(description="is it there in every site?")
+    holds_in_sites: Tick = Field(description="is it there among patients of one site, and in no site shown to be worse?")
 
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`

@@ -126,7 +126,7 @@ class Retraining(Part):
 
 
 class WithinSites(Part):
-    """A model among patients of one site, where knowing the site does not help."""
+    """A model among patients of one site, where knowing the site does not help; what follows `confounded` is new in 0.6."""
 
     sites: int = Field(description="sites with a pair to compare")
     value: Number = Field(description="AUC or C of pairs within a fold and a site")
@@ -134,8 +134,16 @@ class WithinSites(Part):
     p: Number = Field(description="one-sided p of so high a value, not adjusted, with the inflation of the test against chance")
     least: Number = Field(description="least figure of a site")
     most: Number = Field(description="largest figure of a site")
-    i_squared: Number = Field(description="share of the sites' variance that is beyond chance (I²), of AUCs; null for C")
-    confounded: bool = Field(description="better than chance over all patients, and not within sites")
+    i_squared: Number = Field(description="share of the variance of the logits of sites' figures that is beyond chance (I²)")
+    confounded: bool = Field(description="better than chance over all patients, and within sites shown to be less and not better")
+    difference: Estimate | None = Field(default=None, description="figure of all pairs within a fold, less `value`; paired")
+    difference_p: Number = Field(default=math.nan, description="two-sided p that it is zero, not adjusted")
+    compared_sites: int = Field(default=0, description="sites with five of the rarer class (or deaths), which the rest is of")
+    tau: Number = Field(default=math.nan, description="standard deviation of the logits of these sites' true figures (REML)")
+    between: Interval | None = Field(
+        default=None, description="95 % prediction interval of a site's true figure; null with fewer than five"
+    )
+    worse: tuple[str, ...] = Field(default=(), description="sites shown to be worse than the others (adjusted p at most 0.05)")
 
 
 class ResampledTest(Part):

@@ -363,8 +363,7 @@ def diagnostic(metrics: Metrics) -> str:
 def between_clusters(metrics: Metrics) -> str:
     """How far figures of single sites differ."""
     ranges = [
-        f"{escape(name)}, {escape(model)}: {number(sites.least)} to {number(sites.most)} in {sites.sites} sites"
-        + (f" (I² {number(100 * sites.i_squared, 0)} %)" if is_defined(sites.i_squared) else "")
+        f"{escape(name)}, {escape(model)}: {endpoint_results.between_sites(sites)}"
         for name, model, result in run_facts.results(metrics)
         if is_compared(model) and (sites := result.within_sites)
     ]

@@ -19,13 +19,14 @@ from mri_vit.report.schema.endpoints import (
     SurvivalResult,
 )
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import OWN, Comparison, Estimate, Value
+from mri_vit.report.schema.parts import OWN, Comparison, Estimate, Value, WithinSites
 from mri_vit.report.words import run_facts
 from mri_vit.report.words.notation import (
     CHANCE_TESTS,
     SYMBOLS,
     adjusted_p,
     between,
+    change,
     counted,
     ends,
     escape,
@@ -231,9 +232,22 @@ def _sites(r: Result) -> str | None:
     sites = r.within_sites
     if not sites:
         return None
-    beyond = f", I² {number(100 * sites.i_squared, 0)} %" if is_defined(sites.i_squared) else ""
-    between = f"{number(sites.least)} to {number(sites.most)} in {sites.sites} sites{beyond}"
-    return f"{number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted; {between}"
+    return f"{number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted{less_within(sites)}; {between_sites(sites)}"
+
+
+def less_within(sites: WithinSites) -> str:
+    """By how much the figure of all pairs is higher; nothing in reports that have no difference."""
+    of = sites.difference
+    return f", over all {change(of.value, of.low, of.high)}, two-sided {p_value(sites.difference_p)}" if of else ""
+
+
+def between_sites(sites: WithinSites) -> str:
+    """How far figures of single sites differ."""
+    found = f"{number(sites.least)} to {number(sites.most)} in {sites.sites} sites"
+    if is_defined(sites.i_squared):
+        large = f" of {sites.compared_sites} sites large enough" if sites.compared_sites else ""
+        found += f", I²{large} {number(100 * sites.i_squared, 0)} %"
+    return found + (f", 95 % of such sites in {ends(sites.between.low, sites.between.high)}" if sites.between else "")
 
 
 BINARY: tuple[Measure[BinaryResult], ...] = (

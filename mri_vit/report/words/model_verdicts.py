@@ -20,6 +20,7 @@ from mri_vit.report.verdicts import (
     Verdict,
     agrees,
 )
+from mri_vit.report.words.endpoint_results import less_within
 from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
@@ -120,7 +121,7 @@ def confounded(result: Numbers) -> str:
         return ""
     return (
         f"warning: the site may confound this result: within sites it is {number(sites.value)}, "
-        f"one-sided {p_value(sites.p)}, not adjusted"
+        f"one-sided {p_value(sites.p)}, not adjusted{less_within(sites)}"
     )
 
 
@@ -261,18 +262,28 @@ def _beats_controls(result: Numbers, verdict: Verdict) -> Tick:
 
 
 def _holds_in_sites(result: Numbers, verdict: Verdict) -> Tick:
-    """Above chance in each site by its figure, and among patients of one site by the test: a site alone is too small for one."""
+    """Better than chance among patients of one site, and no site is shown to be worse than the others.
+
+    Undecided where neither that nor the site's part is shown: pairs within a site are few.
+    """
     sites = result.within_sites
     if verdict.kind != "better":
         return Tick(holds=None, words=NOT_BETTER)
     if not sites:
         return Tick(holds=None, words="fewer than two sites are known")
-    where = f"{result.symbol} {number(sites.least, 2)} to {number(sites.most, 2)} in {sites.sites} sites"
+    where = f"{result.symbol} {number(sites.value, 2)} within {sites.sites} sites"
+    if verdict.confounded:
+        return Tick(holds=False, words=f"{where}, less than over all")
     if sites.p > ALPHA:
-        return Tick(holds=False, words=f"{where}; no evidence that it beats chance within sites")
-    return Tick(holds=bool(sites.least > CHANCE), words=where)
+        return Tick(holds=None, words=f"{where}: too few pairs to tell")
+    if sites.worse:
+        more = " …" * (len(sites.worse) > WORSE_SITES)
+        return Tick(holds=False, words=f"{where}; worse in {', '.join(sites.worse[:WORSE_SITES])}{more}")
+    alike = f"; {sites.compared_sites} large enough to compare, none shown to be worse" if sites.compared_sites > 1 else ""
+    return Tick(holds=True, words=f"{where}{alike}")
 
 
+WORSE_SITES = 3  # that a card names
 IN_FULL = 3  # models of one side that are given with their figures; the table beside has them all
 NAMED = 8  # models of one side that are named at all
 

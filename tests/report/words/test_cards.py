@@ -27,8 +27,9 @@ def best(beaten: bool) -> BestControl:
     return BestControl(strongest="intensity", least="volume", p=0.01, p_adjusted=0.02, beaten=beaten)
 
 
-def within(p: float, least: float) -> WithinSites:
-    return WithinSites(sites=3, value=0.8, error=0.05, p=p, least=least, most=0.9, i_squared=0.1, confounded=p > 0.05)
+def within(p: float, worse: tuple[str, ...] = ()) -> WithinSites:
+    figures = {"least": 0.4, "most": 0.9, "i_squared": 0.1, "compared_sites": 2, "worse": worse, "confounded": False}
+    return WithinSites.model_validate({"sites": 3, "value": 0.8, "error": 0.05, "p": p, **figures})
 
 
 def everything():
@@ -71,17 +72,27 @@ def test_the_control_that_is_not_beaten_is_named():
 
 
 def test_nothing_is_ticked_where_there_is_nothing_to_hold():
-    card = model_verdicts.card("vit", result(best(True), within(0.001, 0.7)), Verdict("chance", "chance", None, False, False))
+    card = model_verdicts.card("vit", result(best(True), within(0.001)), Verdict("chance", "chance", None, False, False))
     assert (card.beats_controls.holds, card.holds_in_sites.holds) == (None, None)
     alone = model_verdicts.card("vit", result(), replace(BETTER, controls="not run"))
     assert (alone.beats_controls.holds, alone.holds_in_sites.holds) == (None, None)
 
 
-@pytest.mark.parametrize(("p", "least", "holds"), [(0.001, 0.7, True), (0.001, 0.45, False), (0.2, 0.7, False)])
-def test_a_result_holds_in_every_site_where_each_is_above_chance_and_all_together_are(p, least, holds):
-    found = model_verdicts.card("vit", result(best(True), within(p, least)), BETTER).holds_in_sites
+@pytest.mark.parametrize(
+    ("p", "worse", "confounded", "holds", "said"),
+    [
+        (0.001, (), False, True, "AUC 0.80 within 3 sites; 2 large enough to compare, none shown to be worse"),
+        (0.001, ("A", "B"), False, False, "AUC 0.80 within 3 sites; worse in A, B"),
+        (0.001, ("A", "B", "C", "D"), False, False, "worse in A, B, C …"),
+        (0.2, (), True, False, "less than over all"),
+        (0.2, (), False, None, "too few pairs to tell"),
+    ],
+)
+def test_a_result_holds_within_sites_unless_the_site_explains_it_or_one_is_shown_to_be_worse(p, worse, confounded, holds, said):
+    verdict = replace(BETTER, confounded=confounded)
+    found = model_verdicts.card("vit", result(best(True), within(p, worse)), verdict).holds_in_sites
     assert found.holds is holds
-    assert f"AUC {least:.2f} to 0.90 in 3 sites" in found.words
+    assert said in found.words
 
 
 def test_a_term_leads_to_its_entry_once_and_what_is_no_term_is_left_alone():
