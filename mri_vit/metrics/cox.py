@@ -234,12 +234,13 @@ class HazardRatio:
     proportional_p: float
 
 
-def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> HazardRatio:
+def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers, inflated: float = 1.0) -> HazardRatio:
     """Hazard ratio of patients whose risk is a standard deviation higher, by Cox regression.
 
     Formula: exp(β) of the hazard h0(t) exp(β risk / SD), SD the sample standard deviation of these patients' risks; partial
-    likelihood with Efron's ties; the interval is exp(β ± 1.96 SE). The check of proportional hazards is `CoxFit`'s; a small p
-    says that the ratio changes over time.
+    likelihood with Efron's ties; the interval is exp(β ± 1.96 SE), with SE times `inflated` (see
+    `within_fold.interval_inflation`) where risks are out of fold. The check of proportional hazards is `CoxFit`'s; a small p says
+    that the ratio changes over time.
     Assumption: the log hazard is linear in the risk; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; Grambsch & Therneau 1994, doi:10.1093/biomet/81.3.515.
     Returns: HazardRatio; all NaN where no finite ratio exists: no patient died, risks are equal, or at every death the patient
@@ -255,18 +256,18 @@ def hazard_ratio_per_sd(time_days: Numbers, event: Flags, risk: Numbers) -> Haza
     time_days, event, risk = outcome(time_days, event, risk)
     if len(risk) < 2 or not np.ptp(risk) > 0:
         return HazardRatio(*UNDEFINED, math.nan)
-    return _cox(time_days, event, (risk - risk.mean()) / risk.std(ddof=1))
+    return _cox(time_days, event, (risk - risk.mean()) / risk.std(ddof=1), inflated)
 
 
-def hazard_ratio_of_groups(time_days: Numbers, event: Flags, high: Flags) -> HazardRatio:
+def hazard_ratio_of_groups(time_days: Numbers, event: Flags, high: Flags, inflated: float = 1.0) -> HazardRatio:
     """Hazard ratio of the group `high` against the others; else as `hazard_ratio_per_sd`."""
     time_days, event = followed(time_days, event)
     high = flags(high, "flags of high risk")
     refuse_unequal(times=len(time_days), flags=len(high))
-    return _cox(time_days, event, high.astype(float))
+    return _cox(time_days, event, high.astype(float), inflated)
 
 
-def _cox(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> HazardRatio:
+def _cox(time_days: Days, event: Events, x: Float[np.ndarray, " n"], inflated: float) -> HazardRatio:
     together = np.zeros(len(x), dtype=int)
     try:
         _refuse_separation("the risk", time_days, event, x, together)
@@ -275,7 +276,7 @@ def _cox(time_days: Days, event: Events, x: Float[np.ndarray, " n"]) -> HazardRa
     fit = _at_the_top(time_days, event, x[:, None], together)
     if not fit:
         return HazardRatio(*UNDEFINED, math.nan)
-    log_ratio, reach = float(fit.coefficient[0]), Z_95 * math.sqrt(float(fit.variance[0]))
+    log_ratio, reach = float(fit.coefficient[0]), inflated * Z_95 * math.sqrt(float(fit.variance[0]))
     with np.errstate(over="ignore"):
         ends = np.exp([log_ratio, log_ratio - reach, log_ratio + reach])
     value, low, high = ends.tolist() if np.isfinite(ends).all() else UNDEFINED

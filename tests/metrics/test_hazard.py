@@ -63,6 +63,22 @@ def test_hazard_ratio_does_not_ask_for_the_scale_of_the_risk():
     assert (turned.value, turned.low) == pytest.approx((1 / found.value, 1 / found.high), rel=1e-5)
 
 
+@pytest.mark.parametrize("inflated", [1.2, math.sqrt(2)])
+def test_intervals_of_out_of_fold_risks_are_wider_by_what_refitting_does_and_values_stay(inflated: float):
+    time_days, event, risk = simulated(80, seed=1, effect=0.7)
+    for measure, x, scale in (
+        (cox.hazard_ratio_per_sd, (risk,), np.log),
+        (cox.hazard_ratio_of_groups, (risk > 0,), np.log),
+        (survival.restricted_mean_difference, (risk > 0, 730.0), np.asarray),
+    ):
+        given, wider = (measure(time_days, event, *x, *more) for more in ((), (inflated,)))
+        value = "difference" if scale is np.asarray else "value"
+        assert getattr(wider, value) == getattr(given, value)
+        for end in ("low", "high"):
+            reach, other = (scale(getattr(one, end)) - scale(getattr(one, value)) for one in (given, wider))
+            assert other == pytest.approx(inflated * reach)
+
+
 def test_hazard_ratio_finds_what_was_planted():
     time_days, event, risk = simulated(4000, seed=2, effect=0.7)
     found = cox.hazard_ratio_per_sd(time_days, event, risk)

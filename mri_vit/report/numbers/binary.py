@@ -24,7 +24,6 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
-    apart,
     averaged,
     by_fold,
     calibration_groups,
@@ -96,7 +95,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
         **vars(fold_summary(folds, [fold.auc for fold in folds])),
         recalibrated=recalibrated(rows) if background.design == "external" else None,
     )
-    return Measurement(figures, tested.chance_test, caveats(rows))
+    return Measurement(figures, tested.chance_test, caveats(endpoint, rows))
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,7 @@ def of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarra
     )
 
 
-def caveats(rows: pd.DataFrame) -> Caveats:
+def caveats(endpoint: Endpoint, rows: pd.DataFrame) -> Caveats:
     """What limits the result."""
     people, once = averaged(rows), first_repeat(rows)
     truth, score = flags(people.truth), floats(people.score)
@@ -140,7 +139,7 @@ def caveats(rows: pd.DataFrame) -> Caveats:
     both = bool(truth.any() and not truth.all())
     return Caveats(
         tied=tied(score),
-        apart=apart(value, _within(once), rows.repeat.nunique()),
+        apart=chance.scales_apart(endpoint, rows, value, _within(once)),
         outside=outside(score),
         like_truth=both and bool((score == truth).all()),
         gap=float(score[truth].min() - score[~truth].max()) if both and not outside(score) else math.nan,

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.special import expit, ndtr
+from scipy.stats import kruskal
 from scipy.stats import t as student
 
 from mri_vit.metrics import within_fold
@@ -23,7 +24,7 @@ from mri_vit.metrics.transportability import i_squared, prediction_interval, ran
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of, rarer
 from mri_vit.report.numbers.sites import figure
-from mri_vit.report.schema.measured import ALPHA, MIN_OF_SITE, MIN_SITES, UnadjustedTest
+from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP, MIN_EVENTS, MIN_OF_SITE, MIN_SITES, Apart, UnadjustedTest
 from mri_vit.report.schema.parts import Design, Estimate, Interval, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
 
@@ -249,6 +250,21 @@ def between_sites(endpoint: Endpoint, alone: Mapping[str, pd.DataFrame]) -> dict
         "between": None if math.isnan(low) else Interval(low=low, high=high),
         "worse": tuple(site for site, of_site in zip(enough, p.tolist(), strict=True) if of_site <= ALPHA),
     }
+
+
+def scales_apart(endpoint: Endpoint, rows: pd.DataFrame, pooled: float, within: float) -> Apart | None:
+    """The pooled figure and that within folds, both of the first repeat, where they are far apart and the folds' scores are shown
+    to lie apart among patients of one outcome; else None, and so with few of the rarer class.
+
+    A mean over repeats is the score of an ensemble, which does better than one model. The test is that of Kruskal & Wallis 1952,
+    doi:10.1080/01621459.1952.10483441, of scores less the mean of their outcome.
+    """
+    once = first_repeat(rows)
+    if not abs(pooled - within) > MAX_POOLING_GAP or rarer(endpoint, averaged(once)) < MIN_EVENTS:
+        return None
+    same = once.score - once.groupby("truth" if endpoint.kind == "binary" else "event").score.transform("mean")
+    test = kruskal(*(of_fold.to_numpy(float) for _, of_fold in same.groupby(fold_of(once))))
+    return Apart(pooled, within, rows.repeat.nunique()) if test.pvalue <= ALPHA else None
 
 
 def _pairs(here: pd.DataFrame, within: Within) -> float:

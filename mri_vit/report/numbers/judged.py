@@ -17,7 +17,6 @@ from mri_vit.metrics import discrimination, survival
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
-from mri_vit.report.schema.measured import MAX_POOLING_GAP, Apart
 from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.schema import Endpoint
@@ -182,16 +181,6 @@ class Outcome:
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
-
-
-def apart(pooled: float, within: float, repeats: int) -> Apart | None:
-    """The two figures where they are far apart; else None.
-
-    Both are of the first repeat alone: a mean over repeats is the score of an ensemble and does better than one model, so that
-    over several repeats the two would differ without any difference of scale.
-    """
-    differ = abs(pooled - within) > MAX_POOLING_GAP  # false for NaN too: what is undefined cannot be compared
-    return Apart(pooled, within, repeats) if differ else None
 
 
 def calibration_groups(found: Reliability | SurvivalCalibration) -> tuple[CalibrationGroup, ...]:

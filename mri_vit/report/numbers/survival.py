@@ -13,14 +13,13 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from mri_vit.metrics import concordance, cox, decision, ipcw
+from mri_vit.metrics import concordance, cox, decision, ipcw, within_fold
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
     Outcome,
-    apart,
     averaged,
     by_fold,
     calibration_groups,
@@ -50,7 +49,7 @@ from mri_vit.report.schema.endpoints import (
     UnoC,
 )
 from mri_vit.report.schema.measured import TABLE_DAYS, TAU_DAYS, Caveats, Measurement
-from mri_vit.report.schema.parts import Band, Estimate, Value
+from mri_vit.report.schema.parts import Band, Design, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
@@ -88,22 +87,22 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
         uno_c=_uno(seen, seed),
         **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
         **vars(of_probabilities(pooled, alive, seed)),
-        **vars(of_risk_groups(rows)),
-        hazard=hazard_ratios(seen, rows),
+        **vars(of_risk_groups(rows, tested.judged.value, background.design)),
+        hazard=hazard_ratios(seen, rows, tested.judged.value, background.design),
         folds=folds,
         **vars(fold_summary(folds, [fold.harrell_c for fold in folds])),
     )
-    return Measurement(figures, tested.chance_test, caveats(rows))
+    return Measurement(figures, tested.chance_test, caveats(endpoint, rows))
 
 
-def caveats(rows: pd.DataFrame) -> Caveats:
+def caveats(endpoint: Endpoint, rows: pd.DataFrame) -> Caveats:
     """What limits the result."""
     once = first_repeat(rows)
     seen = outcome(once)
     pooled = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
     return Caveats(
         tied=judged.tied(floats(averaged(rows).score)),
-        apart=apart(pooled, _within(once), rows.repeat.nunique()),
+        apart=chance.scales_apart(endpoint, rows, pooled, _within(once)),
         outside=0,
         like_truth=pooled == 1.0,  # no pair out of order, in all folds together
         gap=math.nan,
@@ -256,15 +255,16 @@ class OfRiskGroups:
     groups: dict[RiskGroup, Group]
 
 
-def of_risk_groups(rows: pd.DataFrame) -> OfRiskGroups:
-    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk."""
+def of_risk_groups(rows: pd.DataFrame, c: float, design: Design) -> OfRiskGroups:
+    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk; `c` is judged."""
     grouped = risk_groups(rows)
     ticks = risk_ticks(float(grouped.time_days.max()))
     split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
-    chi2, p = curves.logrank(*split)
-    mean = curves.restricted_mean_difference(*split, TAU_DAYS)
+    chi2, given_p = curves.logrank(*split)
+    inflated = chance.inflation(first_repeat(rows), design)
+    mean = curves.restricted_mean_difference(*split, TAU_DAYS, within_fold.interval_inflation(c, inflated))
     return OfRiskGroups(
-        logrank=Logrank(chi2=chi2, p=p),
+        logrank=Logrank(chi2=chi2, p=curves.refitted_logrank(chi2, inflated), given_p=given_p, inflation=inflated),
         restricted_mean=RestrictedMean(
             tau_days=mean.tau_days,
             low_risk=mean.low_risk,
@@ -286,11 +286,12 @@ def risk_ticks(longest_days: float) -> list[int]:
     return list(range(0, int(longest_days) + 1, step))
 
 
-def hazard_ratios(seen: Outcome, rows: pd.DataFrame) -> Hazard:
-    """Of all patients' risks, averaged over repeats, and of the first repeat's groups."""
+def hazard_ratios(seen: Outcome, rows: pd.DataFrame, c: float, design: Design) -> Hazard:
+    """Of all patients' risks, averaged over repeats, and of the first repeat's groups; `c` is judged."""
     grouped = risk_groups(rows)
-    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk)
-    groups = cox.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high))
+    of_all, of_first = (within_fold.interval_inflation(c, chance.inflation(of, design)) for of in (rows, first_repeat(rows)))
+    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk, of_all)
+    groups = cox.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high), of_first)
     return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
 
 

@@ -6,6 +6,7 @@ for several models (`…Numbers`), and with the sentences that judge it (`…Res
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -271,14 +272,16 @@ class OverTime(Part):
 
 
 class Logrank(Part):
-    """The log-rank test of the two risk groups."""
+    """The log-rank test of the two risk groups; `given_p` and `inflation` are new in 0.6, before which p was `given_p`."""
 
-    chi2: Number = Field(description="test statistic")
-    p: Number = Field(description="p, not adjusted")
+    chi2: Number = Field(description="test statistic, for groups as given")
+    p: Number = Field(description="p of `chi2` / `inflation`², not adjusted")
+    given_p: Number = Field(default=math.nan, description="p of `chi2`")
+    inflation: Number = Field(default=1.0, description="what refitting in each fold does to the statistic's root; 1 without")
 
 
 class HazardRatio(Estimate):
-    """A hazard ratio by Cox regression with its 95 % interval; null where no finite one exists."""
+    """A hazard ratio by Cox regression with its 95 % interval, wider where risks are out of fold; null where none is finite."""
 
     proportional_p: Number = Field(description="two-sided p that the ratio is the same at all times, not adjusted")
 
@@ -296,7 +299,7 @@ class RestrictedMean(Part):
     tau_days: Number = Field(description="up to which day: 730, or the shorter of the groups' follow-ups")
     low_risk: Number = Field(description="of the group of low risk")
     high_risk: Number = Field(description="of the group of high risk")
-    difference: Estimate = Field(description="high less low risk, with Greenwood's variance")
+    difference: Estimate = Field(description="high less low risk; Greenwood's variance, larger out of fold")
 
 
 class DecisionAt(Part):

@@ -15,7 +15,7 @@ from mri_vit.settings.recipe import Pretrain
 EndpointKind = Literal["binary", "survival"]
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
-MAX_POOLING_GAP = 0.02  # a pooled figure and that within folds
+MAX_POOLING_GAP = 0.02  # a pooled figure and that within folds; more is tested
 # Ten of the rarer class per quantity estimated: Peduzzi et al. 1996, doi:10.1016/S0895-4356(96)00236-3. With ten against ten,
 # chance alone gives an AUC a standard error of 0.13.
 MIN_EVENTS = 10  # of a subgroup

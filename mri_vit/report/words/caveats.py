@@ -15,7 +15,6 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.schema.measured import (
     ALPHA,
-    MAX_POOLING_GAP,
     MIN_EVENTS,
     MIN_OF_SITE,
     MIN_SITES,
@@ -61,8 +60,8 @@ def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
         return None
     where = "In the first repeat the" if apart.repeats > 1 else "The"
     return (
-        f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) differ by more than "
-        f"{MAX_POOLING_GAP}: the models of the folds use different scales, so rely on the figure within folds."
+        f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) lie apart, and so "
+        "do the folds' scores: their models use different scales, so rely on the figure within folds."
     )
 
 

@@ -189,6 +189,12 @@ def _hazard(r: HazardRatio, n: int) -> str:
     return f"{interval(r, n, 2)}, proportional hazards: {p_value(r.proportional_p)}"
 
 
+def _logrank(r: SurvivalResult) -> str:
+    test = r.logrank
+    how = f"; corrected for refitting, {p_value(test.given_p)} for groups as given" if test.inflation > 1 else ""
+    return f"χ² = {number(test.chi2, 2)}, {p_value(test.p)}{how}"
+
+
 def _restricted_mean(r: SurvivalResult) -> str:
     mean = r.restricted_mean
     until = f", up to {number(mean.tau_days, 0)} days" if is_defined(mean.tau_days) else ""
@@ -292,7 +298,7 @@ SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, _retrained),
     Measure(SITES, _sites),
-    Measure("Log-rank of the risk groups", lambda r: f"χ² = {number(r.logrank.chi2, 2)}, {p_value(r.logrank.p)}"),
+    Measure("Log-rank of the risk groups", _logrank),
     Measure("Hazard ratio per standard deviation of the risk [95 %]", lambda r: _hazard(r.hazard.per_sd, r.n)),
     Measure("Hazard ratio, high against low risk [95 %]", lambda r: _hazard(r.hazard.high_vs_low, r.n)),
     Measure("Restricted mean survival, high minus low risk [95 %]", _restricted_mean),

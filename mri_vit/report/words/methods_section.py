@@ -77,6 +77,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C.",
+    "refits:survival": "So are the variances of log hazard ratios and restricted means, and the log-rank statistic is halved.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
@@ -123,7 +124,8 @@ def _keys(metrics: Metrics) -> set[str]:
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
         keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
-        keys |= {f"chance_test:{result.chance_test.method}"} | ({"refits"} if result.chance_test.inflation > 1 else set())
+        keys |= {f"chance_test:{result.chance_test.method}"}
+        keys |= {"refits", f"refits:{kind}"} if result.chance_test.inflation > 1 else set()
         keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
         for test in (result.chance_test, *result.versus_controls.values(), result.versus_own):
             keys |= _known(test) if test else set()

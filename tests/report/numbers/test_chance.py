@@ -15,11 +15,12 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run
-from mri_vit.report.schema.measured import UnadjustedTest
+from mri_vit.report.schema.measured import Apart, UnadjustedTest
 from mri_vit.report.schema.parts import WithinSites
 from mri_vit.settings.schema import Endpoint
 
 MGMT = Endpoint(name="mgmt", kind="binary")
+OS = Endpoint(name="os", kind="survival", time="days", event="died")
 NO_NULLS, NO_SEEDS = (pd.DataFrame(columns=pd.Index(columns)) for columns in (NULL_COLUMNS, SEED_COLUMNS))
 
 
@@ -117,3 +118,19 @@ def test_the_control_that_reads_the_site_is_not_asked_about_it(tmp_path):
     models = measure(run.read_run(folder))["endpoints"]["mgmt"]["models"]
     assert models["vit"]["within_sites"]["sites"] == 3
     assert models["site"]["within_sites"] is None
+
+
+@pytest.mark.parametrize("endpoint", [MGMT, OS], ids=lambda one: one.kind)
+def test_scales_of_folds_are_said_to_differ_where_their_scores_do_and_not_for_few_patients_or_by_chance(endpoint: Endpoint):
+    random, n = np.random.default_rng(4), 90
+    outcome = random.random(n) < 0.5
+    rows = pd.DataFrame({"patient": [f"p{i:02d}" for i in range(n)], "repeat": 0, "fold": np.arange(n) % 3, "truth": outcome})
+    rows = rows.assign(
+        event=True, time_days=np.where(outcome, 100.0, 400.0) + np.arange(n), score=outcome + random.normal(size=n)
+    )
+    assert chance.scales_apart(endpoint, rows, 0.80, 0.75) is None  # no scale differs
+    shifted = rows.assign(score=rows.score + 3 * rows.fold)
+    found = chance.scales_apart(endpoint, shifted, 0.60, 0.75)
+    assert found == Apart(0.60, 0.75, 1)
+    assert chance.scales_apart(endpoint, shifted, 0.74, 0.75) is None  # the figures hardly differ
+    assert chance.scales_apart(endpoint, shifted.groupby("fold").head(3), 0.60, 0.75) is None

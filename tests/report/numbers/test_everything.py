@@ -14,6 +14,7 @@ from lifelines.statistics import multivariate_logrank_test
 from lifelines.utils import concordance_index
 from made.report import measure
 from made.run import FOLDS, HORIZONS, MODELS, TWO_VISITS, make_run
+from scipy.stats import chi2
 from sklearn.metrics import average_precision_score, brier_score_loss, confusion_matrix, roc_auc_score
 
 from mri_vit.report.numbers import binary as points
@@ -306,7 +307,10 @@ def test_concordance_and_counts_are_those_of_another_library(run, metrics, model
         assert at["controls"] == (rows.time_days > at["days"]).sum()
     high = rows.score >= rows.threshold
     test = multivariate_logrank_test(rows.time_days, high, rows.event)
-    assert (result["logrank"]["chi2"], result["logrank"]["p"]) == pytest.approx((test.test_statistic, test.p_value), rel=1e-6)
+    found = result["logrank"]
+    assert (found["chi2"], found["given_p"]) == pytest.approx((test.test_statistic, test.p_value), rel=1e-6)
+    assert found["inflation"] == pytest.approx(math.sqrt(2))
+    assert found["p"] == pytest.approx(chi2.sf(test.test_statistic / 2, 1), rel=1e-6)
     assert result["groups"]["high risk"]["n"] == high.sum()
     assert sum(group["n"] for group in result["groups"].values()) == len(rows)
 

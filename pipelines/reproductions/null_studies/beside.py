@@ -1,0 +1,188 @@
+"""What stands beside the verdict: how often does it err, and how often is it silent? Each line beside what it replaced.
+
+    .venv/bin/python pipelines/reproduce.py null_studies/beside --studies 1000      (about 20 minutes on one core)
+
+A study is a ridge regression on 20 features, refitted in each fold, of labels or of martingale residuals (Therneau, Grambsch &
+Fleming 1990, doi:10.1093/biomet/77.1.147), and is measured by the report's own functions. Rates are in per cent of the studies,
+with Wilson's intervals; of sites, of the studies whose result is better than chance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from mri_vit.cli.arguments import Count
+from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
+from mri_vit.metrics import within_fold
+from mri_vit.metrics.discrimination import auc, auc_within
+from mri_vit.metrics.intervals import rate
+from mri_vit.report.numbers import chance, survival
+from mri_vit.report.numbers.chance import Background
+from mri_vit.report.numbers.judged import outcome
+from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
+from mri_vit.report.schema.parts import Design
+from mri_vit.settings.schema import Endpoint
+from reproductions.null_studies.comparisons import FEATURES, PENALTY, deal
+
+KNOWING = 5  # features that a label or a site may shift
+EFFECT = {60: 0.5, 82: 0.5, 150: 0.4, 300: 0.4}  # shift of these between the classes: an AUC of about 0.7
+SITE_SHIFT = 1.5  # standard deviation of the sites' own shifts, where features tell the site
+NO_NULLS, NO_SEEDS = pd.DataFrame(columns=pd.Index(NULL_COLUMNS)), pd.DataFrame(columns=pd.Index(SEED_COLUMNS))
+MARKER, DEATH = Endpoint(name="marker", kind="binary"), Endpoint(name="death", kind="survival", time="days", event="died")
+
+AS_GIVEN_AND_NOW: Mapping[str, Design] = {"before: ": "external", "": "cross-validation"}
+Told = Mapping[str, bool]  # by what is said, whether this study says so; "before" stands in front of what it replaced
+
+
+class Scenario(NamedTuple):
+    """Studies of one kind: a name, the rule that holds, and one study by its random numbers, None where it does not count."""
+
+    name: str
+    wanted: str
+    study: Callable[[np.random.Generator], Told | None]
+
+
+def survival_of_nothing(n: int, folds: int) -> Callable[[np.random.Generator], Told]:
+    """Log-rank test, hazard ratios and restricted means of risks that know nothing."""
+
+    def study(random: np.random.Generator) -> Told:
+        x = random.normal(size=(n, FEATURES))
+        dies, ends = random.exponential(400, n), random.uniform(200, 1700, n)
+        days, died = np.minimum(dies, ends), dies <= ends
+        fold = random.permutation(np.arange(n) % folds)
+        rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "time_days": days, "event": died})
+        rows = rows.assign(score=_out_of_fold(x, lambda train: _residuals(days[train], died[train]), fold), threshold=np.nan)
+        c = chance.measure(DEATH, rows, _background({})).judged.value
+        told: dict[str, bool] = {}
+        for when, design in AS_GIVEN_AND_NOW.items():
+            groups = survival.of_risk_groups(rows, c, design)
+            hazard, mean = survival.hazard_ratios(outcome(rows), rows, c, design), groups.restricted_mean.difference
+            told[f"{when}log-rank p ≤ 0.05"] = groups.logrank.p <= ALPHA
+            told[f"{when}hazard ratio per SD without 1"] = not hazard.per_sd.low <= 1 <= hazard.per_sd.high
+            told[f"{when}hazard ratio of groups without 1"] = not hazard.high_vs_low.low <= 1 <= hazard.high_vs_low.high
+            told[f"{when}restricted mean difference without 0"] = not mean.low <= 0 <= mean.high
+        return told
+
+    return study
+
+
+def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.random.Generator], Told]:
+    """A marker with scores of one scale, or with `shift` standard deviations between the folds' own."""
+
+    def study(random: np.random.Generator) -> Told:
+        truth = random.permutation(np.arange(n) % 2 == 1)
+        x = random.normal(size=(n, FEATURES))
+        x[:, :KNOWING] += effect * (truth - 0.5)[:, None]
+        fold = deal(random, truth, folds)
+        score = _out_of_fold(x, lambda train: truth[train].astype(float), fold)
+        score += shift * score.std() * random.normal(size=folds)[fold]
+        rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth, "score": score})
+        pooled, within = auc(truth, score), auc_within(truth, score, fold)
+        return {
+            "before: scales differ": abs(pooled - within) > MAX_POOLING_GAP,
+            "scales differ": chance.scales_apart(MARKER, rows, pooled, within) is not None,
+        }
+
+    return study
+
+
+def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Generator], Told | None]:
+    """A marker in `count` sites, of which features know the marker ("no part"), the marker being more common in some ("uneven"),
+    or the site alone, in which it is more common ("confounded").
+    """
+
+    def study(random: np.random.Generator) -> Told | None:
+        site = random.integers(0, count, n)
+        share = np.full(count, 0.5) if how == "no part" else random.permutation(np.linspace(0.1, 0.9, count))
+        truth = random.random(n) < share[site]
+        x = random.normal(size=(n, FEATURES))
+        if how == "confounded":
+            x[:, :KNOWING] += random.normal(0, SITE_SHIFT, (count, KNOWING))[site]
+        else:
+            x[:, :KNOWING] += EFFECT[n] * (truth - 0.5)[:, None]
+        fold = deal(random, truth, folds)
+        rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth})
+        rows = rows.assign(score=_out_of_fold(x, lambda train: truth[train].astype(float), fold))
+        site_of = dict(zip(rows.patient, map(str, site), strict=True))
+        found = chance.measure(MARKER, rows, _background(site_of))
+        if not found.chance_test.p <= ALPHA or (within := found.within_sites) is None:
+            return None
+        return {
+            "before: may be confounded by the site": within.p > ALPHA,
+            "may be confounded by the site": within.confounded,
+            "before: does not hold in every site": within.p > ALPHA or within.least <= within_fold.CHANCE,
+            "a site is shown to be worse": bool(within.worse),
+        }
+
+    return study
+
+
+SCENARIOS = (
+    *(
+        Scenario(f"survival, {n} patients, {k} folds", "3 to 6", survival_of_nothing(n, k))
+        for n, k in ((80, 3), (80, 5), (300, 5))
+    ),
+    *(
+        Scenario(f"{n} patients, {k} folds, effect {effect}, scales shifted by {shift}", wanted, scales(n, k, effect, shift))
+        for wanted, shift in (("5 or less", 0.0), ("many", 1.0))
+        for effect in (0.0, 0.5)
+        for n, k in ((60, 3), (82, 3), (100, 5))
+    ),
+    *(
+        Scenario(f"{n} patients, {count} sites, {how}", "1 or less; worse: 5 or less", sites(n, count, k, how))
+        for how in ("no part", "uneven")
+        for n, count, k in ((60, 8, 3), (82, 3, 3), (150, 5, 5), (150, 10, 5), (300, 20, 5))
+    ),
+    *(
+        Scenario(f"{n} patients, {count} sites, confounded", "many", sites(n, count, k, "confounded"))
+        for n, count, k in ((82, 4, 3), (82, 8, 3), (150, 5, 5), (300, 5, 5))
+    ),
+)
+
+
+def _names(n: int) -> list[str]:
+    return [f"p{i:03d}" for i in range(n)]
+
+
+def _background(site_of: Mapping[str, str]) -> Background:
+    return Background("cross-validation", NO_NULLS, NO_SEEDS, site_of)
+
+
+def _out_of_fold(
+    x: Float[np.ndarray, "n f"], target: Callable[[Bool[np.ndarray, " n"]], Float[np.ndarray, " m"]], fold: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Scores by a ridge regression of `target` of the training patients, fitted without the patient's fold."""
+    score = np.empty(len(x))
+    for k in np.unique(fold):
+        train = fold != k
+        centred, wanted = x[train] - x[train].mean(axis=0), target(train)
+        weight = np.linalg.solve(centred.T @ centred + PENALTY * np.eye(x.shape[1]), centred.T @ (wanted - wanted.mean()))
+        score[~train] = x[~train] @ weight
+    return score
+
+
+def _residuals(days: Float[np.ndarray, " m"], died: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+    """Martingale residuals without covariates: deaths less the Nelson-Aalen hazard up to the own time."""
+    order = np.argsort(days)
+    hazard = np.empty(len(days))
+    hazard[order] = np.cumsum(died[order] / np.arange(len(days), 0, -1))
+    return died - hazard
+
+
+def main(*, studies: Count = 1000) -> None:
+    """Print the rates of each kind of study."""
+    for scenario in SCENARIOS:
+        random = np.random.default_rng([1, len(scenario.name)])
+        found = [told for _ in range(studies) if (told := scenario.study(random)) is not None]
+        print(f"{scenario.name}: {len(found)} studies; wanted {scenario.wanted}", flush=True)
+        for claim in found[0] if found else ():
+            share = rate(sum(told[claim] for told in found), len(found))
+            print(f"    {claim}: {100 * share.value:.1f} [{100 * share.low:.1f}, {100 * share.high:.1f}]", flush=True)
