@@ -92,7 +92,7 @@ class Folds(Part):
 
     same: bool = Field(description="whether every common patient is in the same fold of each repeat")
     inflation: Number = Field(
-        description="largest factor of a standard error on this page, because folds share training patients"
+        description="factor of a standard error at chance, the largest, because folds share training patients"
     )
     sentence: str = Field(description="what that means for the tests, in words")
 
@@ -289,7 +289,7 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     the folds need not be the same.
     Formula: for the same folds that of a report's comparisons: repeat by repeat, with its inflation. For different folds repeat
     r of A is unrelated to repeat r of B: the influences are averaged over each run's repeats first, which already reduces the
-    variance as several repeats do; so the inflation is that of one repeat, √2.
+    variance as several repeats do; so the inflation is that of one repeat, √2 at chance and less above it.
     Assumption: patients are independent, and influences add up (large n, as for DeLong). Scores are near linear in the labels, by
     which √2 is an upper bound without a signal (`within_fold.inflation`). The bound holds of a difference whatever the folds are:
     without a signal each result is a sum over two patients i, j of M_ij y_i y_j, with M_ij 0 where one was not a training patient

@@ -133,8 +133,11 @@ def test_a_difference_counts_refitting_and_repeats_and_says_when_nothing_can_be_
     truth, _, _, fold, scores = three_folds(5)
     ours, theirs = (within_fold_auc(truth, score, fold) for score in scores)
     plain, wider = within_fold_comparison([ours], [theirs], 1.0), within_fold_comparison([ours], [theirs], math.sqrt(2))
-    assert wider.z == pytest.approx(plain.z / math.sqrt(2))
-    assert wider.high - wider.low == pytest.approx(math.sqrt(2) * (plain.high - plain.low))
+    middle = (ours.value + theirs.value) / 2
+    factor = math.sqrt(1 + 4 * middle * (1 - middle))  # the root of 2 at chance, 1 without an error
+    assert 1.2 < factor < math.sqrt(2)
+    assert wider.z == pytest.approx(plain.z / factor)
+    assert wider.high - wider.low == pytest.approx(factor * (plain.high - plain.low))
     assert within_fold_comparison([ours, ours], [theirs, theirs], 1.0) == plain
     back = within_fold_comparison([theirs], [ours], 1.0)
     assert (back.difference, back.low, back.high, back.p) == (-plain.difference, -plain.high, -plain.low, plain.p)
