@@ -19,6 +19,8 @@ from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapFigur
 from mri_vit.settings.recipe import PERMUTED, RESHUFFLED, SHUFFLED, is_bar, is_compared
 from mri_vit.settings.sections import AnyMethod
 
+# √2 is no bound below: of one to three features in ten folds that know nothing 8 to 9 % have a p of 0.05, 4 to 5 % one of 0.025.
+ALPHA_BELOW = ALPHA / 2
 MIN_RARER_GROUP = 5  # a perfect order of d deaths has a chance of 1/d!; five are the fewest with less than 1 %
 PERFECT_DISCRIMINATION = 0.995  # an AUC or C of at most one pair in 200 out of order
 NEAR_CHANCE = 0.6  # of the best control: a third of what lies between chance and 0.8, say; the built-in cohort's bound too
@@ -85,7 +87,7 @@ def against_chance(result: Numbers) -> Kind:
     test = result.chance_test
     if test.p_adjusted <= ALPHA:
         return "better"
-    return "worse" if test.p_below_adjusted <= ALPHA else "chance"
+    return "worse" if test.p_below_adjusted <= ALPHA_BELOW else "chance"
 
 
 def unjudged(result: Numbers) -> Unjudged | None:

@@ -10,6 +10,7 @@ from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import OWN, Comparators, Comparison
 from mri_vit.report.verdicts import (
+    ALPHA_BELOW,
     MIN_PROBABILITY_GAP,
     MIN_RARER_GROUP,
     NEAR_CHANCE,
@@ -157,14 +158,15 @@ def verdict_rules() -> list[str]:
         "and R repeats (√2 for one repeat). For patients not used for training (an evaluation on another cohort) c is 1. "
         "Each result names its test.",
         f"“Better than chance”: the one-sided p for a value above chance, corrected by Holm's method, is at most {ALPHA}. “Worse "
-        f"than chance”: the one-sided p for a value below chance, corrected likewise, is at most {ALPHA}; this does not prove "
-        "that labels are flipped (Parker et al. 2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
+        f"than chance”: the one-sided p for a value below chance, corrected likewise, is at most {ALPHA_BELOW}; this does not "
+        "prove that labels are flipped (Parker et al. 2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
         "The interval shown first is Wilson's with an effective number of patients; where many of these count as ranked wrongly, "
         "the normal interval replaces it. It uses the larger of DeLong's and Newcombe's variance (for C: the variance of the "
         "infinitesimal jackknife), multiplied by 1 + 4 a (1 − a) where models were refitted; a is the value. The table of all "
         "measures has DeLong's and other intervals of the given scores.",
         "A model that is better than chance is compared with every control by a paired test of the judged value (DeLong's within "
-        "folds for an AUC, the infinitesimal jackknife for C; standard errors times c). It beats the controls when the largest "
+        "folds for an AUC, the infinitesimal jackknife for C; standard errors times √(1 + (c² − 1) 4 a (1 − a)), a the mean of "
+        "both values). It beats the controls when the largest "
         f"two-sided p is at most {ALPHA} after Holm's correction over endpoints and compared models. The verdict names the "
         "strongest control and says when that control is itself no better than chance: beating it then means little more than "
         f"beating chance. With several repeats the corrected resampled t-test (Nadeau and Bengio) must also have a one-sided "
@@ -175,8 +177,9 @@ def verdict_rules() -> list[str]:
         "Every p in a verdict is corrected by Holm's method: against chance over all endpoints and compared models, for the "
         "controls over endpoints and controls, for permuted labels over their endpoints; against the controls over all endpoints "
         "and compared models; and against the study's own model over all endpoints and comparators.",
-        "Where the table names sites, the site may confound a result that is better than chance over all patients but not within "
-        f"sites (one-sided p over {ALPHA}, not adjusted).",
+        "Where the table names sites, the site may confound a result that is better than chance over all patients if the value "
+        f"over pairs of patients of one site is shown to be less (paired, two-sided p at most {ALPHA}) and is itself no better "
+        f"than chance (one-sided p over {ALPHA}); neither p is adjusted.",
         "Labels may leak if the model predicts permuted labels: for one endpoint of E the one-sided p is at most √(0.01/E), and "
         "again on a second, fresh permutation; or if every threshold of the permuted control is the best one for its own test "
         "fold. With two permutations at most 1 % of studies without a leak raise a false alarm. A result "
