@@ -289,7 +289,8 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     the folds need not be the same.
     Formula: for the same folds that of a report's comparisons: repeat by repeat, with its inflation. For different folds repeat
     r of A is unrelated to repeat r of B: the influences are averaged over each run's repeats first, which already reduces the
-    variance as several repeats do; so the inflation is that of one repeat, √2 at chance and less above it.
+    variance as several repeats do; so the inflation is that of one repeat, √2 at chance and less above it, or always √2 where one
+    run has more repeats than the other (else 8 % of equal pairs would differ at 82 patients in three folds).
     Assumption: patients are independent, and influences add up (large n, as for DeLong). Scores are near linear in the labels, by
     which √2 is an upper bound without a signal (`within_fold.inflation`). The bound holds of a difference whatever the folds are:
     without a signal each result is a sum over two patients i, j of M_ij y_i y_j, with M_ij 0 where one was not a training patient
@@ -305,8 +306,9 @@ def test(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design]) -> Test
     """
     ours, theirs = (chance.within_folds(endpoint, table) for table in (rows.a, rows.b))
     if not divided_alike(rows):
-        ours, theirs = [over_repeats(ours)], [over_repeats(theirs)]
-    return within_fold.within_fold_comparison(ours, theirs, _inflation(rows, designs))
+        compare = within_fold.refitted_comparison if len(ours) == len(theirs) else within_fold.within_fold_comparison
+        return compare([over_repeats(ours)], [over_repeats(theirs)], _inflation(rows, designs))
+    return within_fold.refitted_comparison(ours, theirs, _inflation(rows, designs))
 
 
 def _inflation(rows: Rows, designs: tuple[Design, Design]) -> float:

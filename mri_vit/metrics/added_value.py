@@ -19,7 +19,7 @@ from mri_vit.metrics.checked import Days, Events, Scores
 from mri_vit.metrics.comparison import Z_95, Comparison
 from mri_vit.metrics.cox import CoxFit, NotEstimableError, Stratum, fit_cox, out_of_fold
 from mri_vit.metrics.discrimination import wilson_of_c
-from mri_vit.metrics.within_fold import WithinFold, within_fold_c, within_fold_comparison
+from mri_vit.metrics.within_fold import WithinFold, refitted_comparison, within_fold_c
 
 RISK = "risk"  # the column of the network's risk; covariates have names of their own
 COLLINEAR_RISK_TOL = 1e-6  # of a risk's variance in a fold: what covariates leave unexplained below it is rounding
@@ -141,8 +141,8 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
         c_without=_mean_concordance(c_without),
         c_alone=_mean_concordance(c_alone),
         c_both=_mean_concordance(c_both),
-        gain=within_fold_comparison(c_both, c_without, inflation),
-        gain_reverse=within_fold_comparison(c_both, c_alone, inflation),
+        gain=refitted_comparison(c_both, c_without, inflation),
+        gain_reverse=refitted_comparison(c_both, c_alone, inflation),
     )
 
 

@@ -19,6 +19,7 @@ from mri_vit.metrics.within_fold import (
     inflation,
     p_above_chance,
     p_below_chance,
+    refitted_comparison,
     within_fold_auc,
     within_fold_c,
     within_fold_comparison,
@@ -132,7 +133,7 @@ def test_over_folds_variances_are_those_of_patients_drawn_anew_within_their_fold
 def test_a_difference_counts_refitting_and_repeats_and_says_when_nothing_can_be_tested():
     truth, _, _, fold, scores = three_folds(5)
     ours, theirs = (within_fold_auc(truth, score, fold) for score in scores)
-    plain, wider = within_fold_comparison([ours], [theirs], 1.0), within_fold_comparison([ours], [theirs], math.sqrt(2))
+    plain, wider = within_fold_comparison([ours], [theirs], 1.0), refitted_comparison([ours], [theirs], math.sqrt(2))
     middle = (ours.value + theirs.value) / 2
     factor = math.sqrt(1 + 4 * middle * (1 - middle))  # the root of 2 at chance, 1 without an error
     assert 1.2 < factor < math.sqrt(2)

@@ -71,9 +71,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
     ours, theirs = shared([rows, other])
     if not len(ours):
         return None
-    found = within_fold.within_fold_comparison(
-        chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated
-    )
+    found = within_fold.refitted_comparison(chance.within_folds(endpoint, ours), chance.within_folds(endpoint, theirs), inflated)
     return UnadjustedComparison(
         difference=found.difference,
         low=found.low,
@@ -187,7 +185,7 @@ def pairs_of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflate
                 model=model,
                 other=other,
                 n=len(both.people),
-                score=_part(within_fold.within_fold_comparison(both.within_folds[model], both.within_folds[other], inflated)),
+                score=_part(within_fold.refitted_comparison(both.within_folds[model], both.within_folds[other], inflated)),
                 brier=errors and _part(errors.difference(model, other, inflated)),
             )
         )

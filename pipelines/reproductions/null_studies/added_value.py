@@ -43,7 +43,7 @@ from scipy.stats import chi2
 
 from mri_vit.cli.arguments import Count
 from mri_vit.metrics.added_value import standardised
-from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_c, within_fold_comparison
+from mri_vit.metrics.within_fold import WithinFold, inflation, refitted_comparison, within_fold_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import PRIOR_VARIANCE
 
@@ -126,7 +126,7 @@ def judge(of: Drawn) -> Found:
         reverse.append(2 * (most - of_risk))
         with_risk.append(_c(of, both, fold))
         without.append(_c(of, of.covariates, fold))
-    root, gain = float(np.mean(roots)), within_fold_comparison(with_risk, without, inflated)
+    root, gain = float(np.mean(roots)), refitted_comparison(with_risk, without, inflated)
     given_p, p = (float(chi2.sf((root / by) ** 2, 1)) for by in (1.0, inflated))
     reverse_p = float(chi2.sf(np.mean(reverse), of.covariates.shape[1]))
     return Found(given_p, p, reverse_p, gain.difference, gain.low, gain.high)

@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.cli.arguments import Count
 from mri_vit.finished.comparison import over_repeats
 from mri_vit.metrics.comparison import Comparison
-from mri_vit.metrics.within_fold import WithinFold, inflation, within_fold_auc, within_fold_comparison
+from mri_vit.metrics.within_fold import WithinFold, inflation, refitted_comparison, within_fold_auc, within_fold_comparison
 
 FEATURES, KNOWING, PENALTY, POSITIVE = 20, 4, 10.0, 0.45
 SIGNALS = (0.0, 0.4, 0.8, 1.2)  # shifts between the classes: AUCs of about 0.5, 0.65, 0.8 and 0.92
@@ -54,8 +54,9 @@ def study(random: np.random.Generator, n: int, folds: int, repeats: tuple[int, i
     if how == "evaluation":
         theirs = [_evaluated(random, b, truth, signal)]
     if how == "same":
-        return within_fold_comparison(ours, theirs, inflation(folds, repeats[0]))
-    return within_fold_comparison([over_repeats(ours)], [over_repeats(theirs)], math.sqrt(2))
+        return refitted_comparison(ours, theirs, inflation(folds, repeats[0]))
+    compare = refitted_comparison if len(ours) == len(theirs) else within_fold_comparison
+    return compare([over_repeats(ours)], [over_repeats(theirs)], math.sqrt(2))
 
 
 def deal(random: np.random.Generator, truth: Bool[np.ndarray, " n"], folds: int) -> Int[np.ndarray, " n"]:

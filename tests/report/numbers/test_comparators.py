@@ -249,7 +249,7 @@ def test_comparators_are_held_against_the_study_s_own_model_by_the_paired_test_w
     fold = rows[rows.model == "vit"].groupby("patient").fold.first().reindex(wide.index).to_numpy()
     figures = {name: [within_fold.within_fold_auc(truth, wide[name].to_numpy(), fold)] for name in ("vit", *COMPARATORS)}
     refitted = math.sqrt(2)  # three folds, one repeat
-    tests = {name: within_fold.within_fold_comparison(figures[name], figures["vit"], refitted) for name in COMPARATORS}
+    tests = {name: within_fold.refitted_comparison(figures[name], figures["vit"], refitted) for name in COMPARATORS}
     adjusted = comparison.holm(np.array([test.p for test in tests.values()]))
     for (name, test), p in zip(tests.items(), adjusted, strict=True):
         found = models[name]["versus_own"]
