@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
@@ -250,7 +250,13 @@ def load_run(folder: Path | str) -> FinishedRun:
     return FinishedRun(Path(folder), study)
 
 
-def write_report(predictions: Path | str, cohort: Path | str, output: Path | str, subgroups: Sequence[str] = ()) -> Path:
+def write_report(
+    predictions: Path | str,
+    cohort: Path | str,
+    output: Path | str,
+    subgroups: Sequence[str] = (),
+    design: Literal["cross-validation", "external"] = "cross-validation",
+) -> Path:
     r"""Write a report from a table of any model's predictions.
 
     Parameters
@@ -264,6 +270,8 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
         Folder for `index.html`, `metrics.json`, figures and tables.
     subgroups
         Columns of the cohort table for subgroups, beside sex, age and site.
+    design
+        `"external"` where none of the patients taught the models, as in a test set; else errors are enlarged for refitting.
 
     Returns
     -------
@@ -287,4 +295,8 @@ def write_report(predictions: Path | str, cohort: Path | str, output: Path | str
 
     from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
 
-    return report_files.report_table(Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True))
+    if design not in ("cross-validation", "external"):
+        raise UsageError(f"design is {design!r}; expected cross-validation or external")
+    return report_files.report_table(
+        Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True), held_out=design == "external"
+    )

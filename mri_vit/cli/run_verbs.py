@@ -75,6 +75,7 @@ def report(
     study: StudyFile | None = None,
     *,
     predictions: Path | None = None,
+    design: Literal["cross-validation", "external"] = "cross-validation",
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     patient_pages: bool = False,
     **overrides: Overrides,
@@ -86,6 +87,9 @@ def report(
     predictions
         Table of predictions, instead of STUDY: patient, endpoint, score; optional model, repeat, fold, truth, time_days, event,
         threshold. Needs --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
+    design
+        With --predictions: external where no patient taught the models, as in a test set that was held out; else errors are
+        enlarged for refitting.
     subgroups
         With --predictions: further columns of the cohort table for subgroups, beside sex, age and site.
     patient_pages
@@ -95,7 +99,7 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not predictions and not subgroups:
+    if study and not predictions and not subgroups and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -107,9 +111,8 @@ def report(
                 raise UsageError(f"{shown(table)}: {wrong}".replace("no such file", "no such table"))
         from mri_vit.report.pages import report_files
 
-        report_files.report_table(
-            predictions, Path(overrides["cohort"]), Path(overrides["output"]), subgroups, Console(), patient_pages
-        )
+        cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
+        report_files.report_table(predictions, cohort, output, subgroups, Console(), patient_pages, design == "external")
     else:
         raise UsageError(
             "expected either a study file (with --output X for the run in X, and --report.subgroups for subgroups), or all of"

@@ -27,7 +27,7 @@ from mri_vit.report.pages import csv_tables, front_page, patient_pages
 from mri_vit.report.reading.run import Run, read_run, run_from_tables
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics, dumps
-from mri_vit.report.schema.parts import OWN
+from mri_vit.report.schema.parts import OWN, TABLES, UNTAUGHT
 from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import caveats, checklists, endpoint_results, map_sentences, methods_section, notation, run_facts
@@ -73,14 +73,20 @@ def report_run(folder: Path, console: Console, pages: bool = False) -> Written:
 
 
 def report_table(
-    scores: Path, people: Path, output: Path, subgroups: tuple[str, ...], console: Console, pages: bool = False
+    scores: Path,
+    people: Path,
+    output: Path,
+    subgroups: tuple[str, ...],
+    console: Console,
+    pages: bool = False,
+    held_out: bool = False,
 ) -> Path:
     """Write a report into `output` from a table of predictions made elsewhere and the cohort table of its patients.
 
-    `subgroups` are further columns for subgroups; `pages` as for `report_run`.
+    `subgroups` are further columns for subgroups; `pages` as for `report_run`; `held_out` as for `run_from_tables`.
     """
     refuse_folder(output)
-    run = run_from_tables(scores, people, output, subgroups)
+    run = run_from_tables(scores, people, output, subgroups, held_out)
     with atomic.held(output, FOLDERS):
         written = write_report(run, output, None if pages else MAX_PATIENT_PAGES)
     print_results(written, console)
@@ -165,6 +171,8 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     environment.globals.update(
         absence=run_facts.absence,
         own=OWN,
+        tables=TABLES,
+        untaught=UNTAUGHT,
         chief=run_facts.chief(metrics),
         visible=lambda models: run_facts.visible(metrics, models),
         file_name=notation.file_name,

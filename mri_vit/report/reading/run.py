@@ -19,7 +19,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run_files import Map, OfComparator
-from mri_vit.report.schema.parts import OWN, Design, Environment, InternalEstimate, Nothing, Step, Tumour
+from mri_vit.report.schema.parts import OWN, TABLES, Design, Environment, InternalEstimate, Nothing, Step, Tumour
 from mri_vit.report.schema.patients import Table1
 from mri_vit.run import files
 from mri_vit.run.folder import run_settings
@@ -79,7 +79,7 @@ class Run:
     @property
     def recipes(self) -> Mapping[str, Study]:
         """The study by which each network was trained, by model; none for a table, whose making is not known."""
-        if self.design == "table":
+        if self.design in TABLES:
             return {}
         return {OWN: self.study, **{comparator.name: self.study.of(comparator) for comparator in self.study.comparators}}
 
@@ -257,18 +257,21 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
             )
 
 
-def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = ()) -> Run:
+def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = (), held_out: bool = False) -> Run:
     """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
 
     An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
     `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
     A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
+    `held_out` declares that none of the patients taught a model; they are then of one fold.
 
     Raises UsageError naming file, row and column.
     """
     table = predictions.load(scores)
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
+    if held_out and (several := [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]):
+        raise UsageError(f"{scores}: {' and '.join(several)}; patients who taught no model are of one fold: leave the column out")
     header = sheet.columns(people)
     lacking = [name for name in subgroups if name not in header]
     if lacking:
@@ -290,7 +293,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
         report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
     )
     return Run(
-        design="table",
+        design="held-out" if held_out else "table",
         study=study,
         environment=Nothing(),
         cohort=run_files.by_patient(visits),

@@ -88,7 +88,9 @@ class Band(Part):
     high: tuple[Number, ...] = Field(description="upper end at each point")
 
 
-Design = Literal["cross-validation", "external", "table"]
+Design = Literal["cross-validation", "external", "table", "held-out"]  # the last two: a table of predictions from elsewhere
+UNTAUGHT: frozenset[Design] = frozenset({"external", "held-out"})  # whose patients taught no model: no error is enlarged
+TABLES: frozenset[Design] = frozenset({"table", "held-out"})
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
 ChanceMethod = Literal["refitted", "within folds", "scores as given"]
 

@@ -49,6 +49,7 @@ CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table i
     "patients, learned without the patients shown",
     "external": "the mean of the run's fold cut-offs, each the median risk of that fold's training patients",
     "table": "the threshold in the predictions table; how it was chosen is not known here",
+    "held-out": "the threshold in the predictions table; how it was chosen is not known here",
 }
 
 

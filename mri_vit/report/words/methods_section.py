@@ -17,7 +17,7 @@ from mri_vit.metrics.intervals import RESAMPLES
 from mri_vit.report.schema.endpoints import SurvivalResult
 from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import Environment, Part
+from mri_vit.report.schema.parts import TABLES, UNTAUGHT, Environment, Part
 from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
 from mri_vit.report.words.notation import (
     counted,
@@ -195,7 +195,7 @@ def methods_and_results(metrics: Metrics, facts: Facts) -> str:
 def cohort_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     """Who was in the table, who was left out and why, and whose labels are known."""
     cohort = metrics.cohort
-    if metrics.design == "table":
+    if metrics.design in TABLES:
         return []
     sentences = [
         facts.gap("source", "where the patients come from: setting, centres, dates"),
@@ -260,7 +260,7 @@ def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     sentences = [_scored(metrics, facts)]
     if metrics.repeats > 1:
         sentences.append("Pooled figures use each patient's mean score over the repeats.")
-    sentences += [*(label_counts(metrics) if metrics.design == "table" else []), *measures.values()]
+    sentences += [*(label_counts(metrics) if metrics.design in TABLES else []), *measures.values()]
     survival = [result for _, _, result in run_facts.results(metrics) if isinstance(result, SurvivalResult)]
     sentences += sorted({escape(result.cutoffs) for result in survival if result.cutoffs})
     if metrics.design == "cross-validation" and "operating_point" in measures:
@@ -282,7 +282,10 @@ def _scored(metrics: Metrics, facts: Facts) -> str:
     if metrics.design == "external":
         trained = f"none of which was trained on this cohort{unseen}"
         return f"Each patient's score is the mean over the models of an earlier run, {trained}."
-    return f"The scores were taken from a table made elsewhere: {facts.gap('scores', 'who or what made them, and how')}."
+    declared = " It was declared that none of the patients taught the models." if metrics.design in UNTAUGHT else ""
+    return (
+        f"The scores were taken from a table made elsewhere: {facts.gap('scores', 'who or what made them, and how')}.{declared}"
+    )
 
 
 def software_sentences(metrics: Metrics, facts: Facts) -> list[str]:

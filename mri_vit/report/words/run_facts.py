@@ -10,7 +10,7 @@ from mri_vit.crossval import power
 from mri_vit.report.schema.endpoints import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
-from mri_vit.report.schema.parts import OWN, Design, Kind
+from mri_vit.report.schema.parts import OWN, TABLES, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
@@ -57,7 +57,7 @@ def every_sequence(channels: Sequence[str]) -> str:
 
 def settings(metrics: Metrics) -> Settings | None:
     """The study's settings; None for a table from elsewhere, whose settings say nothing of its making."""
-    return metrics.settings if isinstance(metrics.settings, Settings) and metrics.design != "table" else None
+    return metrics.settings if isinstance(metrics.settings, Settings) and metrics.design not in TABLES else None
 
 
 def trained(metrics: Metrics) -> Settings | None:

@@ -21,6 +21,7 @@ from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 from mri_vit.data import predictions
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
+from mri_vit.errors import UsageError
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
 from mri_vit.metrics.within_fold import FALSE_POSITIVES, leak_level
@@ -567,6 +568,26 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
     assert told["verdict"].endswith("; no control was run")
     assert [row["n"] for row in found["endpoints"]["mgmt"]["subgroups"]] == [25, 35]
+
+
+def test_a_table_of_patients_who_taught_no_model_is_judged_as_given_and_has_one_fold(tmp_path):
+    random, n = np.random.default_rng(0), 80
+    people = pd.DataFrame({"patient": [f"p{i}" for i in range(n)], "mgmt": np.arange(n) % 2})
+    people = people.assign(os_days=random.exponential(400, n).round() + 1, os_event=1)
+    people.to_csv(tmp_path / "cohort.csv", index=False)
+    scores = [people[["patient"]].assign(endpoint=name, score=people.mgmt + random.normal(size=n)) for name in ("mgmt", "os")]
+    table = pd.concat(scores).assign(fold=0)
+    table.to_csv(tmp_path / "scores.csv", index=False)
+    asked = tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path
+    taught, held_out = (measure(reports.run_from_tables(*asked, held_out=one)) for one in (False, True))
+    assert (taught["design"], held_out["design"]) == ("table", "held-out")
+    before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (taught, held_out))
+    assert now["chance_test"]["inflation"] == 1.0
+    assert now["judged"]["high"] - now["judged"]["low"] < before["judged"]["high"] - before["judged"]["low"]
+    assert held_out["endpoints"]["os"]["models"]["model"]["logrank"]["inflation"] == 1.0
+    table.assign(fold=np.arange(len(table)) % 2).to_csv(tmp_path / "scores.csv", index=False)
+    with pytest.raises(UsageError, match="2 folds; patients who taught no model are of one fold"):
+        reports.run_from_tables(*asked, held_out=True)
 
 
 def test_the_flow_of_patients_adds_up_and_a_lost_visit_loses_no_patient(run, metrics):
