@@ -137,17 +137,20 @@ def _at_the_top(days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: 
     if per_sd is None:
         return None
     coefficient = directions @ (per_sd / along.std(axis=0, ddof=1))
-    likelihood, information, score, rest = _curvature(days, died, centred, stratum, coefficient)
-    with np.errstate(all="ignore"):  # of deaths on one day: nothing changes with time
-        statistic = score**2 / np.diag(rest)
-    return CoxFit(likelihood, coefficient, np.diag(np.linalg.inv(information)), chdtrc(1, statistic))
+    try:
+        likelihood, information, score, rest = _curvature(days, died, centred, stratum, coefficient)
+        variance = np.diag(np.linalg.inv(information))
+    except np.linalg.LinAlgError:
+        return None
+    statistic = np.divide(score**2, rest, out=np.full_like(score, np.nan), where=rest > 0)
+    return CoxFit(likelihood, coefficient, variance, chdtrc(1, statistic))
 
 
 def _curvature(
     days: Days, died: Events, x: Float[np.ndarray, "n k"], stratum: Stratum, coefficient: Float[np.ndarray, " k"]
-) -> tuple[float, Float[np.ndarray, "k k"], Float[np.ndarray, " k"], Float[np.ndarray, "k k"]]:
+) -> tuple[float, Float[np.ndarray, "k k"], Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
     """Log likelihood and information at the coefficients; the score of coefficients that grow with time, and the information on
-    these that the others leave (see `CoxFit`).
+    each of these that the others leave (see `CoxFit`), 0 where that is rounding: where all that is known is of one day.
     """
     ends, alive = survival_steps(days, died)
     late = 1 - np.r_[1.0, alive][np.searchsorted(ends, days)]  # 1 - S just before a day
@@ -169,7 +172,8 @@ def _curvature(
         score += g @ (columns[at] - mean)
         informations += np.tensordot(g ** np.arange(3)[:, None], variance, axes=1)
     information, mixed, late_alone = informations
-    return likelihood, information, score, late_alone - mixed @ np.linalg.solve(information, mixed)
+    rest = np.diag(late_alone - mixed @ np.linalg.solve(information, mixed))
+    return likelihood, information, score, np.where(rest > COLLINEAR_TOL * np.diag(late_alone), rest, 0.0)
 
 
 def _highest(

@@ -178,9 +178,10 @@ def inflation(folds: int, repeats: int = 1) -> float:
 def interval_inflation(value: float, inflated: float) -> float:
     """As `inflation`, of the error that an interval is made of: at chance `inflated`, and 1 for an AUC or C without an error.
 
-    Formula: sqrt(1 + (c² - 1) 4 a (1 - a)), a the AUC or C and c `inflated`, as `discrimination.wilson_of_auc` has it.
+    Formula: sqrt(1 + (c² - 1) 4 a (1 - a)), a the AUC or C and c `inflated`, as `discrimination.wilson_of_auc` has it;
+    `inflated` where the value is undefined.
     """
-    return math.sqrt(1 + (inflated**2 - 1) * 4 * value * (1 - value))
+    return inflated if math.isnan(value) else math.sqrt(1 + (inflated**2 - 1) * 4 * value * (1 - value))
 
 
 def p_above_chance(found: WithinFold, inflated: float) -> float:

@@ -41,7 +41,7 @@ from mri_vit.report.schema.metrics import (
     Settings,
     SiteProbe,
 )
-from mri_vit.report.schema.parts import OWN, Kind, Nothing
+from mri_vit.report.schema.parts import OWN, TABLES, Kind, Nothing
 from mri_vit.report.schema.patients import (
     ComparatorMaps,
     EndpointMaps,
@@ -126,7 +126,7 @@ def metrics(run: Run) -> Metrics:
         table1=characteristics.table1(run),
         folds=folds,
         repeats=repeats,
-        leave_out=None if run.design == "table" else study.train.leave_out,
+        leave_out=None if run.design in TABLES else study.train.leave_out,
         folds_sha256=run.folds_sha256,
         models=tuple(models),
         compared_models=tuple(
@@ -158,7 +158,7 @@ def metrics(run: Run) -> Metrics:
         comparator_maps={
             name: _comparator_maps(run, name, _predicted(endpoints, name)) for name in models if name in run.comparator_maps
         },
-        settings=Nothing() if run.design == "table" else _settings(study),
+        settings=Nothing() if run.design in TABLES else _settings(study),
         environment=run.environment,
         tumours=dict(run.located),
         notes={key: note for key, note in run.notes.items() if key != TRANSDUCTIVE},

@@ -46,7 +46,7 @@ class Verdict:
     controls: Standing | None = None  # only of a compared model that is better than chance
     best_is_weak: bool = False  # the strongest control is no better than chance itself
     too_good: TooGood | None = None
-    confounded: bool = False  # better than chance, and not among patients of one site
+    confounded: bool = False  # better than chance, shown to be less among patients of one site, and there not better
     tells_site: bool = False  # better than chance, and its CLS vector predicts the site
 
 

@@ -66,17 +66,26 @@ def test_hazard_ratio_does_not_ask_for_the_scale_of_the_risk():
 @pytest.mark.parametrize("inflated", [1.2, math.sqrt(2)])
 def test_intervals_of_out_of_fold_risks_are_wider_by_what_refitting_does_and_values_stay(inflated: float):
     time_days, event, risk = simulated(80, seed=1, effect=0.7)
-    for measure, x, scale in (
-        (cox.hazard_ratio_per_sd, (risk,), np.log),
-        (cox.hazard_ratio_of_groups, (risk > 0,), np.log),
-        (survival.restricted_mean_difference, (risk > 0, 730.0), np.asarray),
-    ):
-        given, wider = (measure(time_days, event, *x, *more) for more in ((), (inflated,)))
-        value = "difference" if scale is np.asarray else "value"
-        assert getattr(wider, value) == getattr(given, value)
-        for end in ("low", "high"):
-            reach, other = (scale(getattr(one, end)) - scale(getattr(one, value)) for one in (given, wider))
-            assert other == pytest.approx(inflated * reach)
+    per_sd, groups = (
+        [np.log([one.value, one.low, one.high]) for one in pair]
+        for pair in (
+            [cox.hazard_ratio_per_sd(time_days, event, risk, *more) for more in ((), (inflated,))],
+            [cox.hazard_ratio_of_groups(time_days, event, risk > 0, *more) for more in ((), (inflated,))],
+        )
+    )
+    means = [survival.restricted_mean_difference(time_days, event, risk > 0, 730.0, *more) for more in ((), (inflated,))]
+    for as_given, wider in (per_sd, groups, [np.array([one.difference, one.low, one.high]) for one in means]):
+        assert wider[0] == as_given[0]
+        assert wider[1:] - wider[0] == pytest.approx(inflated * (as_given[1:] - as_given[0]))
+
+
+def test_hazards_that_are_known_of_one_day_alone_are_not_tested_for_change():
+    """Information on later days is rounding: R's cox.zph stops, and a p made of it would be 0 or 1."""
+    time_days = np.array([30.0] * 5 + [50, 60, 70, 80, 90, 100])
+    event, high = np.array([1] * 5 + [1, 1, 0, 1, 0, 1], dtype=bool), np.array([1, 1, 1] + [0] * 8, dtype=float)
+    for found in (cox.hazard_ratio_per_sd(time_days, event, high), cox.hazard_ratio_of_groups(time_days, event, high > 0)):
+        assert math.isfinite(found.value)
+        assert math.isnan(found.proportional_p)
 
 
 def test_hazard_ratio_finds_what_was_planted():

@@ -17,7 +17,7 @@ from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, ris
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.cox import NotEstimableError, dependent
 from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.judged import flags, floats, fold_of, has_folds
+from mri_vit.report.numbers.judged import flags, floats, fold_of
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
 from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
@@ -51,7 +51,7 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
         return None
     rows, seed = tables[model], run.study.seed
     known, selected = int(rows.patient.nunique()), {}
-    inflation = chance.inflation(rows, run.design if has_folds(rows) else "external")
+    inflation = chance.inflation(rows, run.design)
     try:
         table, too_sparse = _covariates(run, rows)
         selection = _selected(table, rows, seed)

@@ -235,8 +235,9 @@ def between_sites(endpoint: Endpoint, alone: Mapping[str, pd.DataFrame]) -> dict
 
     A site is compared with the mean of the others, each weighing as its variance has it; Holm's method over the sites.
     """
-    enough = {site: here for site, here in alone.items() if rarer(endpoint, here) >= MIN_OF_SITE}
-    values, variances = np.array([figure(endpoint, here).on_logit for here in enough.values()]).reshape(-1, 2).T
+    large = {site: here for site, here in alone.items() if rarer(endpoint, here) >= MIN_OF_SITE}
+    enough = {site: one for site, here in large.items() if np.isfinite(one := figure(endpoint, here).on_logit).all()}
+    values, variances = np.array(list(enough.values())).reshape(-1, 2).T
     low, high = expit(prediction_interval(values, variances)).tolist() if len(enough) >= MIN_SITES else (math.nan, math.nan)
     weight = 1 / variances
     others = weight.sum() - weight
@@ -263,6 +264,8 @@ def scales_apart(endpoint: Endpoint, rows: pd.DataFrame, pooled: float, within: 
     if not abs(pooled - within) > MAX_POOLING_GAP or rarer(endpoint, averaged(once)) < MIN_EVENTS:
         return None
     same = once.score - once.groupby("truth" if endpoint.kind == "binary" else "event").score.transform("mean")
+    if np.ptp(same) < 1e-9 * np.ptp(once.score):  # rounding: every score is the mean of its outcome
+        return None
     test = kruskal(*(of_fold.to_numpy(float) for _, of_fold in same.groupby(fold_of(once))))
     return Apart(pooled, within, rows.repeat.nunique()) if test.pvalue <= ALPHA else None
 

@@ -287,11 +287,15 @@ def risk_ticks(longest_days: float) -> list[int]:
 
 
 def hazard_ratios(seen: Outcome, rows: pd.DataFrame, c: float, design: Design) -> Hazard:
-    """Of all patients' risks, averaged over repeats, and of the first repeat's groups; `c` is judged."""
+    """Of all patients' risks, averaged over repeats, and of the first repeat's groups; `c` is judged.
+
+    Both errors have the inflation of one repeat: the mean risk of several is taught by every other patient, as one repeat's are
+    by those of the other folds, and of one risk nothing is averaged.
+    """
     grouped = risk_groups(rows)
-    of_all, of_first = (within_fold.interval_inflation(c, chance.inflation(of, design)) for of in (rows, first_repeat(rows)))
-    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk, of_all)
-    groups = cox.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high), of_first)
+    inflated = within_fold.interval_inflation(c, chance.inflation(first_repeat(rows), design))
+    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, seen.risk, inflated)
+    groups = cox.hazard_ratio_of_groups(floats(grouped.time_days), flags(grouped.event), flags(grouped.high), inflated)
     return Hazard(per_sd=HazardRatio(**vars(per_sd)), high_vs_low=HazardRatio(**vars(groups)))
 
 

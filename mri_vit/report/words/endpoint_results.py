@@ -191,7 +191,8 @@ def _hazard(r: HazardRatio, n: int) -> str:
 
 def _logrank(r: SurvivalResult) -> str:
     test = r.logrank
-    how = f"; corrected for refitting, {p_value(test.given_p)} for groups as given" if test.inflation > 1 else ""
+    corrected = test.inflation > 1 and is_defined(test.chi2)
+    how = f"; corrected for refitting, {p_value(test.given_p)} for groups as given" if corrected else ""
     return f"χ² = {number(test.chi2, 2)}, {p_value(test.p)}{how}"
 
 

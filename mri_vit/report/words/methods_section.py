@@ -88,7 +88,8 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "retraining": "The expected range of another training is a 95 % prediction interval from the trainings made.",
     "retraining:seeds": "These trainings are the single networks of several seeds in a fold; the model's score is their "
     "mean, which varies less.",
-    "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model.",
+    "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model, and compared "
+    "with that of all pairs by the same paired test; sites with enough patients were compared with the mean of the others.",
     "versus_controls:binary": "The judged AUCs were compared with each control's by DeLong's paired test, of pairs "
     "within the folds [@delong]; p are two-sided.",
     "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
@@ -102,7 +103,8 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "p_adjusted": "Adjusted p are by Holm's method [@holm], over endpoints and compared models, or endpoints and controls.",
     "pairs": "All models were compared with each other, two by two, on the patients that both predicted: AUCs by DeLong's "
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
-    f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; all errors allow for refitting, and these p are not adjusted.",
+    f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; where models were refitted per fold, errors allow for it. "
+    "These p are not adjusted.",
     "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
     "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson]; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -134,3 +135,31 @@ def test_scales_of_folds_are_said_to_differ_where_their_scores_do_and_not_for_fe
     assert found == Apart(0.60, 0.75, 1)
     assert chance.scales_apart(endpoint, shifted, 0.74, 0.75) is None  # the figures hardly differ
     assert chance.scales_apart(endpoint, shifted.groupby("fold").head(3), 0.60, 0.75) is None
+
+
+def test_scales_are_not_said_to_differ_where_scores_are_the_outcome():
+    rows = pd.DataFrame({"patient": [f"p{i:02d}" for i in range(40)], "repeat": 0, "fold": np.arange(40) % 4})
+    event = np.random.default_rng(0).random(40) < 0.6
+    rows = rows.assign(event=event, time_days=np.arange(40) + 1.0, score=event.astype(float))
+    assert chance.scales_apart(OS, rows, 0.73, 0.5) is None
+
+
+def sites_of_survival(tied: bool) -> dict[str, pd.DataFrame]:
+    """Four sites, the last with risks the wrong way round; the first's are all equal if `tied`."""
+    random, sites = np.random.default_rng(2), {}
+    for number in range(4):
+        days = random.exponential(400, 30)
+        risk = -np.log(days) * (-1 if number == 3 else 1) + 0.3 * random.normal(size=30)
+        sites[str(number)] = pd.DataFrame({"time_days": days, "event": True, "score": 0.0 if tied and not number else risk})
+    return sites
+
+
+def test_a_site_that_is_worse_is_named_though_another_says_nothing():
+    whole, tied = (chance.between_sites(OS, sites_of_survival(one)) for one in (False, True))
+    assert (whole["compared_sites"], whole["worse"]) == (4, ("3",))
+    assert (tied["compared_sites"], tied["worse"]) == (3, ("3",))
+    assert tied["tau"] > 0.5
+    alone = chance.between_sites(OS, {"0": sites_of_survival(False)["0"]})
+    assert (alone["compared_sites"], alone["worse"], alone["between"]) == (1, (), None)
+    assert math.isnan(alone["tau"])
+    assert chance.between_sites(OS, {})["compared_sites"] == 0

@@ -581,6 +581,7 @@ def test_a_table_of_patients_who_taught_no_model_is_judged_as_given_and_has_one_
     asked = tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path
     taught, held_out = (measure(reports.run_from_tables(*asked, held_out=one)) for one in (False, True))
     assert (taught["design"], held_out["design"]) == ("table", "held-out")
+    assert (held_out["settings"], held_out["leave_out"]) == ({}, None)
     before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (taught, held_out))
     assert now["chance_test"]["inflation"] == 1.0
     assert now["judged"]["high"] - now["judged"]["low"] < before["judged"]["high"] - before["judged"]["low"]
