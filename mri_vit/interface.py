@@ -271,7 +271,7 @@ def write_report(
     subgroups
         Columns of the cohort table for subgroups, beside sex, age and site.
     design
-        `"external"` where none of the patients taught the models, as in a test set; else errors are enlarged for refitting.
+        `"external"` where no model was trained on these patients, as on a test set; else errors are enlarged for refitting.
 
     Returns
     -------

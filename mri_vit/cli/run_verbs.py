@@ -88,7 +88,7 @@ def report(
         Table of predictions, instead of STUDY: patient, endpoint, score; optional model, repeat, fold, truth, time_days, event,
         threshold. Needs --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
     design
-        With --predictions: external where no patient taught the models, as in a test set that was held out; else errors are
+        With --predictions: external where no model was trained on these patients, as on a held-out test set; else errors are
         enlarged for refitting.
     subgroups
         With --predictions: further columns of the cohort table for subgroups, beside sex, age and site.

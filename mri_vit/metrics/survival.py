@@ -78,7 +78,7 @@ def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, 
     time_days, event = followed(time_days, event)
     days, at = np.unique(time_days, return_inverse=True)
     ending = np.bincount(at)
-    followed_until = ending[::-1].cumsum()[::-1]  # at risk on the day: whoever ends then or later
+    followed_until = ending[::-1].cumsum()[::-1]  # at risk on the day: those who end then or later
     alive = np.cumprod(1 - np.bincount(at, weights=event) / followed_until)
     before = int(days[:1].tolist() != [0.0])  # a curve starts at 0 days, where who died at once is no longer alive
     return np.r_[[0.0] * before, days], np.r_[[1.0] * before, alive]
@@ -128,7 +128,7 @@ def logrank(time_days: Numbers, event: Flags, group: Groups) -> tuple[float, flo
 def refitted_logrank(chi2: float, inflated: float) -> float:
     """p of `logrank` for two groups of out-of-fold risks: of chi² / c², c being `inflated` (see `within_fold.inflation`).
 
-    The deaths of a patient teach the model that groups the patients of other folds, as with C: without a signal the statistic's
+    A patient's death trains the model that groups the patients of other folds, as with C: without a signal the statistic's
     root has c times the spread of groups as given. In simulated studies of nothing p ≤ 0.05 in 3 to 5 %, in 12 to 16 % as given.
     """
     return float(chdtrc(1, chi2 / inflated**2))

@@ -25,7 +25,7 @@ from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of, rarer
 from mri_vit.report.numbers.sites import figure
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP, MIN_EVENTS, MIN_OF_SITE, MIN_SITES, Apart, UnadjustedTest
-from mri_vit.report.schema.parts import UNTAUGHT, Design, Estimate, Interval, Retraining, WithinSites
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, Design, Estimate, Interval, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
 
 
@@ -55,7 +55,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> A
     found = within_folds(endpoint, rows)
     inflated = inflation(rows, background.design)
     mean = _mean(found)
-    refits = background.design not in UNTAUGHT
+    refits = background.design not in NOT_TRAINED_ON
     free = _free(mean, inflated, refits, _least(endpoint, rows, inflated))
     low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
     return AgainstChance(
@@ -74,7 +74,7 @@ def within_folds(endpoint: Endpoint, rows: pd.DataFrame) -> list[WithinFold]:
 
 def inflation(rows: pd.DataFrame, design: Design) -> float:
     """What multiplies the error of scores as given: 1 where no model was trained on the patients, else for folds and repeats."""
-    if design in UNTAUGHT:
+    if design in NOT_TRAINED_ON:
         return 1.0
     return within_fold.inflation(int(first_repeat(rows).fold.nunique()), int(rows.repeat.nunique()))
 

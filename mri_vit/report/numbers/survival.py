@@ -289,8 +289,8 @@ def risk_ticks(longest_days: float) -> list[int]:
 def hazard_ratios(seen: Outcome, rows: pd.DataFrame, c: float, design: Design) -> Hazard:
     """Of all patients' risks, averaged over repeats, and of the first repeat's groups; `c` is judged.
 
-    Both errors have the inflation of one repeat: the mean risk of several is taught by every other patient, as one repeat's are
-    by those of the other folds, and of one risk nothing is averaged.
+    Both errors have the inflation of one repeat: the models behind the mean risk of several were trained on every other patient,
+    as one repeat's are on those of the other folds, and of one risk nothing is averaged.
     """
     grouped = risk_groups(rows)
     inflated = within_fold.interval_inflation(c, chance.inflation(first_repeat(rows), design))

@@ -27,7 +27,7 @@ from mri_vit.report.pages import csv_tables, front_page, patient_pages
 from mri_vit.report.reading.run import Run, read_run, run_from_tables
 from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
 from mri_vit.report.schema.metrics import Metrics, dumps
-from mri_vit.report.schema.parts import OWN, TABLES, UNTAUGHT
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, OWN, TABLES
 from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import caveats, checklists, endpoint_results, map_sentences, methods_section, notation, run_facts
@@ -172,7 +172,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         absence=run_facts.absence,
         own=OWN,
         tables=TABLES,
-        untaught=UNTAUGHT,
+        not_trained_on=NOT_TRAINED_ON,
         chief=run_facts.chief(metrics),
         visible=lambda models: run_facts.visible(metrics, models),
         file_name=notation.file_name,

@@ -263,7 +263,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
     `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
     A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
-    `held_out` declares that none of the patients taught a model; they are then of one fold.
+    `held_out` declares that no model was trained on the patients; they are then of one fold.
 
     Raises UsageError naming file, row and column.
     """
@@ -271,7 +271,9 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
     if held_out and (several := [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]):
-        raise UsageError(f"{scores}: {' and '.join(several)}; patients who taught no model are of one fold: leave the column out")
+        raise UsageError(
+            f"{scores}: {' and '.join(several)}; patients on whom no model was trained are of one fold: leave the column out"
+        )
     header = sheet.columns(people)
     lacking = [name for name in subgroups if name not in header]
     if lacking:

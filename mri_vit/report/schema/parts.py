@@ -89,7 +89,7 @@ class Band(Part):
 
 
 Design = Literal["cross-validation", "external", "table", "held-out"]  # the last two: a table of predictions from elsewhere
-UNTAUGHT: frozenset[Design] = frozenset({"external", "held-out"})  # whose patients taught no model: no error is enlarged
+NOT_TRAINED_ON: frozenset[Design] = frozenset({"external", "held-out"})  # no model was trained on whose patients
 TABLES: frozenset[Design] = frozenset({"table", "held-out"})
 Kind = Literal["better", "chance", "worse", "undefined"]  # of the verdict on a model, against chance
 ChanceMethod = Literal["refitted", "within folds", "scores as given"]

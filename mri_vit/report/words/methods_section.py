@@ -17,7 +17,7 @@ from mri_vit.metrics.intervals import RESAMPLES
 from mri_vit.report.schema.endpoints import SurvivalResult
 from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
-from mri_vit.report.schema.parts import TABLES, UNTAUGHT, Environment, Part
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, TABLES, Environment, Part
 from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
 from mri_vit.report.words.notation import (
     counted,
@@ -284,7 +284,7 @@ def _scored(metrics: Metrics, facts: Facts) -> str:
     if metrics.design == "external":
         trained = f"none of which was trained on this cohort{unseen}"
         return f"Each patient's score is the mean over the models of an earlier run, {trained}."
-    declared = " It was declared that none of the patients taught the models." if metrics.design in UNTAUGHT else ""
+    declared = " It was declared that no model was trained on these patients." if metrics.design in NOT_TRAINED_ON else ""
     return (
         f"The scores were taken from a table made elsewhere: {facts.gap('scores', 'who or what made them, and how')}.{declared}"
     )

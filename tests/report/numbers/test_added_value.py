@@ -285,7 +285,7 @@ def test_risks_and_covariates_that_part_the_deaths_or_copy_each_other_are_named(
 def test_one_network_for_all_patients_is_one_stratum(folder: Path):
     run = reports.read_run(folder)
     together = replace(run, predictions=run.predictions.assign(fold=0))
-    assert analysed(of_run(replace(together, design="table"))).test.inflation == math.sqrt(2)  # who taught whom is not known
+    assert analysed(of_run(replace(together, design="table"))).test.inflation == math.sqrt(2)  # who trained what is not known
     analysis = analysed(of_run(replace(together, design="held-out")))
     assert analysis.test.inflation == 1.0
     assert 0 < analysis.c_both.value < 1

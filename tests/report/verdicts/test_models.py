@@ -570,7 +570,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     assert [row["n"] for row in found["endpoints"]["mgmt"]["subgroups"]] == [25, 35]
 
 
-def test_a_table_of_patients_who_taught_no_model_is_judged_as_given_and_has_one_fold(tmp_path):
+def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and_has_one_fold(tmp_path):
     random, n = np.random.default_rng(0), 80
     people = pd.DataFrame({"patient": [f"p{i}" for i in range(n)], "mgmt": np.arange(n) % 2})
     people = people.assign(os_days=random.exponential(400, n).round() + 1, os_event=1)
@@ -579,15 +579,15 @@ def test_a_table_of_patients_who_taught_no_model_is_judged_as_given_and_has_one_
     table = pd.concat(scores).assign(fold=0)
     table.to_csv(tmp_path / "scores.csv", index=False)
     asked = tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path
-    taught, held_out = (measure(reports.run_from_tables(*asked, held_out=one)) for one in (False, True))
-    assert (taught["design"], held_out["design"]) == ("table", "held-out")
+    unknown, held_out = (measure(reports.run_from_tables(*asked, held_out=one)) for one in (False, True))
+    assert (unknown["design"], held_out["design"]) == ("table", "held-out")
     assert (held_out["settings"], held_out["leave_out"]) == ({}, None)
-    before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (taught, held_out))
+    before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (unknown, held_out))
     assert now["chance_test"]["inflation"] == 1.0
     assert now["judged"]["high"] - now["judged"]["low"] < before["judged"]["high"] - before["judged"]["low"]
     assert held_out["endpoints"]["os"]["models"]["model"]["logrank"]["inflation"] == 1.0
     table.assign(fold=np.arange(len(table)) % 2).to_csv(tmp_path / "scores.csv", index=False)
-    with pytest.raises(UsageError, match="2 folds; patients who taught no model are of one fold"):
+    with pytest.raises(UsageError, match="2 folds; patients on whom no model was trained are of one fold"):
         reports.run_from_tables(*asked, held_out=True)
 
 
