@@ -29,6 +29,7 @@ from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, outcome
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
 from mri_vit.report.schema.parts import Design
+from mri_vit.report.verdicts import ALPHA_BELOW
 from mri_vit.settings.schema import Endpoint
 from reproductions.null_studies.comparisons import FEATURES, PENALTY, deal
 
@@ -75,6 +76,20 @@ def survival_of_nothing(n: int, folds: int, repeats: int) -> Callable[[np.random
             told[f"{when}hazard ratio of groups without 1"] = not hazard.high_vs_low.low <= 1 <= hazard.high_vs_low.high
             told[f"{when}restricted mean difference without 0"] = not mean.low <= 0 <= mean.high
         return told
+
+    return study
+
+
+def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], Told]:
+    """A marker of which no feature knows anything."""
+
+    def study(random: np.random.Generator) -> Told:
+        truth = random.permutation(np.arange(n) % 2 == 1)
+        fold = deal(random, truth, folds)
+        score = _out_of_fold(random.normal(size=(n, features)), lambda train: truth[train].astype(float), fold)
+        rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth, "score": score})
+        p = chance.measure(MARKER, rows, _background({})).chance_test.p_below
+        return {"before: worse than chance": p <= ALPHA, "worse than chance": p <= ALPHA_BELOW}
 
     return study
 
@@ -131,6 +146,10 @@ def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Gener
 
 
 SCENARIOS = (
+    *(
+        Scenario(f"{features} features that know nothing, {n} patients, {k} folds", "5 or less", below(n, k, features))
+        for n, k, features in ((80, 10, 1), (300, 10, 1), (80, 10, 3), (82, 3, 20), (300, 5, 20), (300, 5, 100))
+    ),
     *(
         Scenario(f"survival of nothing, {n} patients, {k} folds, {r} repeats", "3 to 6", survival_of_nothing(n, k, r))
         for n, k, r in ((80, 3, 1), (80, 5, 1), (300, 5, 1), (80, 3, 5), (80, 5, 5))
