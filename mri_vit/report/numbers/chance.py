@@ -197,7 +197,7 @@ def _within_sites(
 
     The site is blamed where the figure of all pairs is higher than that of pairs within a site on the same patients, and the
     latter is no better than chance. That the one is significant and the other not says little: of results in which the site
-    had no part 14 to 47 % look so, 0 to 0.4 % differ (`pipelines/reproduce.py null_studies/beside`). The difference has the
+    had no part 4 to 70 % look so, 0 to 1.3 % differ (`pipelines/reproduce.py null_studies/beside`). The difference has the
     variance of scores as given, because both figures share what folds learn from each other.
     """
     within = WITHIN[endpoint.kind]

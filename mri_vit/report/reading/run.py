@@ -272,7 +272,7 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
     if held_out and (several := [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]):
         raise UsageError(
-            f"{scores}: {' and '.join(several)}; patients on whom no model was trained are of one fold: leave the column out"
+            f"{scores}: {' and '.join(several)}; patients that no model was trained on are of one fold: leave the column out"
         )
     header = sheet.columns(people)
     lacking = [name for name in subgroups if name not in header]

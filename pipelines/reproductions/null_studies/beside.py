@@ -1,6 +1,6 @@
 """What stands beside the verdict: how often does it err, and how often is it silent? Each line beside what it replaced.
 
-    .venv/bin/python pipelines/reproduce.py null_studies/beside --studies 1000      (8 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/beside --studies 1000      (10 minutes on one core)
 
 A study is a ridge regression on 20 features, refitted in each fold, of labels or of martingale residuals (Therneau, Grambsch &
 Fleming 1990, doi:10.1093/biomet/77.1.147), and is measured by the report's own functions. Rates are in per cent of the studies,
@@ -40,7 +40,7 @@ NO_NULLS, NO_SEEDS = pd.DataFrame(columns=pd.Index(NULL_COLUMNS)), pd.DataFrame(
 MARKER, DEATH = Endpoint(name="marker", kind="binary"), Endpoint(name="death", kind="survival", time="days", event="died")
 
 AS_GIVEN_AND_NOW: Mapping[str, Design] = {"before: ": "external", "": "cross-validation"}
-Told = Mapping[str, bool]  # by what is said, whether this study says so; "before" stands in front of what it replaced
+Claims = Mapping[str, bool]  # by what is said, whether this study says so; "before" stands in front of what it replaced
 
 
 class Scenario(NamedTuple):
@@ -48,13 +48,13 @@ class Scenario(NamedTuple):
 
     name: str
     wanted: str
-    study: Callable[[np.random.Generator], Told | None]
+    study: Callable[[np.random.Generator], Claims | None]
 
 
-def survival_of_nothing(n: int, folds: int, repeats: int) -> Callable[[np.random.Generator], Told]:
+def survival_of_nothing(n: int, folds: int, repeats: int) -> Callable[[np.random.Generator], Claims]:
     """Log-rank test, hazard ratios and restricted means of risks that know nothing."""
 
-    def study(random: np.random.Generator) -> Told:
+    def study(random: np.random.Generator) -> Claims:
         x = random.normal(size=(n, FEATURES))
         dies, ends = random.exponential(400, n), random.uniform(200, 1700, n)
         days, died = np.minimum(dies, ends), dies <= ends
@@ -66,24 +66,24 @@ def survival_of_nothing(n: int, folds: int, repeats: int) -> Callable[[np.random
         rows = pd.concat(parts, ignore_index=True).assign(threshold=np.nan)
         rows = rows.assign(time_days=np.tile(days, repeats), event=np.tile(died, repeats))
         c = chance.measure(DEATH, rows, _background({})).judged.value
-        told: dict[str, bool] = {}
+        claims: dict[str, bool] = {}
         for when, design in AS_GIVEN_AND_NOW.items():
             groups = survival.of_risk_groups(rows, c, design)
             hazard = survival.hazard_ratios(outcome(averaged(rows)), rows, c, design)
             mean = groups.restricted_mean.difference
-            told[f"{when}log-rank p ≤ 0.05"] = groups.logrank.p <= ALPHA
-            told[f"{when}hazard ratio per SD without 1"] = not hazard.per_sd.low <= 1 <= hazard.per_sd.high
-            told[f"{when}hazard ratio of groups without 1"] = not hazard.high_vs_low.low <= 1 <= hazard.high_vs_low.high
-            told[f"{when}restricted mean difference without 0"] = not mean.low <= 0 <= mean.high
-        return told
+            claims[f"{when}log-rank p ≤ 0.05"] = groups.logrank.p <= ALPHA
+            claims[f"{when}hazard ratio per SD without 1"] = not hazard.per_sd.low <= 1 <= hazard.per_sd.high
+            claims[f"{when}hazard ratio of groups without 1"] = not hazard.high_vs_low.low <= 1 <= hazard.high_vs_low.high
+            claims[f"{when}restricted mean difference without 0"] = not mean.low <= 0 <= mean.high
+        return claims
 
     return study
 
 
-def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], Told]:
+def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], Claims]:
     """A marker of which no feature knows anything."""
 
-    def study(random: np.random.Generator) -> Told:
+    def study(random: np.random.Generator) -> Claims:
         truth = random.permutation(np.arange(n) % 2 == 1)
         fold = deal(random, truth, folds)
         score = _out_of_fold(random.normal(size=(n, features)), lambda train: truth[train].astype(float), fold)
@@ -94,10 +94,10 @@ def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], 
     return study
 
 
-def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.random.Generator], Told]:
+def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.random.Generator], Claims]:
     """A marker with scores of one scale, or with `shift` standard deviations between the folds' own."""
 
-    def study(random: np.random.Generator) -> Told:
+    def study(random: np.random.Generator) -> Claims:
         truth = random.permutation(np.arange(n) % 2 == 1)
         x = random.normal(size=(n, FEATURES))
         x[:, :KNOWING] += effect * (truth - 0.5)[:, None]
@@ -114,12 +114,12 @@ def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.rand
     return study
 
 
-def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Generator], Told | None]:
+def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Generator], Claims | None]:
     """A marker in `count` sites, of which features know the marker ("no part"), the marker being more common in some ("uneven"),
     or the site alone, in which it is more common ("confounded").
     """
 
-    def study(random: np.random.Generator) -> Told | None:
+    def study(random: np.random.Generator) -> Claims | None:
         site = random.integers(0, count, n)
         share = np.full(count, 0.5) if how == "no part" else random.permutation(np.linspace(0.1, 0.9, count))
         truth = random.random(n) < share[site]
@@ -205,8 +205,8 @@ def main(*, studies: Count = 1000) -> None:
     """Print the rates of each kind of study."""
     for scenario in SCENARIOS:
         random = np.random.default_rng([1, len(scenario.name)])
-        found = [told for _ in range(studies) if (told := scenario.study(random)) is not None]
+        found = [claims for _ in range(studies) if (claims := scenario.study(random)) is not None]
         print(f"{scenario.name}: {len(found)} studies; wanted {scenario.wanted}", flush=True)
         for claim in found[0] if found else ():
-            share = rate(sum(told[claim] for told in found), len(found))
+            share = rate(sum(claims[claim] for claims in found), len(found))
             print(f"    {claim}: {100 * share.value:.1f} [{100 * share.low:.1f}, {100 * share.high:.1f}]", flush=True)

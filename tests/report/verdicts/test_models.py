@@ -587,7 +587,7 @@ def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and
     assert now["judged"]["high"] - now["judged"]["low"] < before["judged"]["high"] - before["judged"]["low"]
     assert held_out["endpoints"]["os"]["models"]["model"]["logrank"]["inflation"] == 1.0
     table.assign(fold=np.arange(len(table)) % 2).to_csv(tmp_path / "scores.csv", index=False)
-    with pytest.raises(UsageError, match="2 folds; patients on whom no model was trained are of one fold"):
+    with pytest.raises(UsageError, match="2 folds; patients that no model was trained on are of one fold"):
         reports.run_from_tables(*asked, held_out=True)
 
 
