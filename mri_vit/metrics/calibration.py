@@ -14,11 +14,11 @@ from scipy.optimize import minimize, root_scalar
 from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration_curve import Loess
-from mri_vit.metrics.checked import Drawn, Flags, Numbers, Scores, Truth, numbers, predicted
+from mri_vit.metrics.checked import Drawn, Flags, Numbers, Scores, Truth, numbers, predicted, probabilities, refuse_unequal
 from mri_vit.metrics.decision import odds
-from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval, widened
 
-MAX_CURVE_POINTS = 100  # at which a calibration curve is fitted: a percentile of the patients between two of them
+CURVE_POINTS = 41  # at which a calibration curve is drawn, from the least to the largest prediction
 PROBABILITY_EPS = 2.0**-23  # single-precision epsilon: networks write 0 and 1 for what lies closer, and a logit needs an inside
 MAX_NEWTON_STEPS = 100  # of Newton's method; a line that exists takes about ten
 MIN_STEP_SHARE = 1e-6  # of a step that is shortened
@@ -42,6 +42,25 @@ def brier(truth: Flags, probability: Numbers) -> float:
     if not len(truth):
         return math.nan
     return float(((probability - truth) ** 2).mean())
+
+
+def scaled_brier(truth: Flags, probability: Numbers) -> float:
+    """Scaled Brier score, or index of prediction accuracy: the share of the null model's Brier score that a model saves.
+
+    Formula: 1 - Brier / (q (1 - q)), q the share of positives among these patients, which the null model gives to each. 1 at
+    best, 0 for the null model, below 0 for probabilities that are worse than it.
+    Assumption: none. Rank alone does not decide it: probabilities that rank well and are miscalibrated may be below 0.
+    Source: Kattan & Gerds 2018, doi:10.1186/s41512-018-0029-2; Steyerberg et al. 2010, doi:10.1097/EDE.0b013e3181c30fb2.
+    Returns: float, at most 1; NaN with a single class.
+
+    >>> truth, probability = np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8])
+    >>> round(scaled_brier(truth, probability), 3)
+    0.367
+    """
+    truth, probability = predicted(truth, probability)
+    if not truth.any() or truth.all():
+        return math.nan
+    return 1 - brier(truth, probability) / float(truth.var())
 
 
 def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
@@ -138,8 +157,8 @@ def observed_to_expected(truth: Flags, probability: Numbers) -> float:
 def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     """ICI: the mean distance, over patients, of the predicted probability and a smooth calibration curve.
 
-    Formula: mean of abs(c(p_i) - p_i), c the local regression (`Loess`) of the outcome on the probability; with more
-    than 100 different probabilities it is fitted at 100 of them and drawn straight between, as R's loess interpolates too.
+    Formula: mean of abs(c(p_i) - p_i), c the local regression (`calibration_curve.Loess`) of the outcome on the probability,
+    drawn between the ends of its cells as R's loess does by default.
     Assumption: the curve is smooth. It is above zero for a perfect model of few patients; compare only at equal n.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281.
     Returns: float; NaN without a patient.
@@ -147,30 +166,75 @@ def integrated_calibration_index(truth: Flags, probability: Numbers) -> float:
     truth, probability = predicted(truth, probability)
     if not len(truth):
         return math.nan
-    return float(drawn_ici(CalibrationCurve.of(truth, probability), np.ones((1, len(truth))))[0])
+    return float(drawn_distances(CalibrationCurve.of(truth, probability), np.ones((1, len(truth))))[0, 0])
 
 
 @dataclass(frozen=True)
 class CalibrationCurve:
-    """The smooth calibration curve of n patients at g probabilities, to be fitted to any draw of them."""
+    """The smooth calibration curve of n patients, to be fitted to any draw of them."""
 
     probability: Scores
     smoother: Loess
-    between: Float[np.ndarray, "g n"]  # what each place gives to a patient, by straight lines
 
     @classmethod
-    def of(cls, truth: Truth, probability: Scores) -> CalibrationCurve:
-        values = np.unique(probability)
-        if len(values) > MAX_CURVE_POINTS:
-            values = values[np.linspace(0, len(values) - 1, MAX_CURVE_POINTS).round().astype(int)]
-        between = np.stack([np.interp(probability, values, one) for one in np.eye(len(values))])
-        return cls(probability, Loess.of(probability, truth.astype(float), values), between)
+    def of(cls, observed: Truth | Float[np.ndarray, " n"], probability: Scores) -> CalibrationCurve:
+        """`observed`: 0 or 1, or of a survival its pseudo-value (see `survival.pseudo_survival`)."""
+        return cls(probability, Loess.of(probability, observed.astype(float)))
 
 
-def drawn_ici(curve: CalibrationCurve, drawn: Drawn) -> Float[np.ndarray, " b"]:
-    """The ICI of each of b bootstrap draws; `drawn` says how often each patient came up."""
-    observed = curve.smoother.fit(drawn) @ curve.between
-    return (drawn * np.abs(observed - curve.probability)).sum(axis=1) / drawn.sum(axis=1)
+def drawn_distances(curve: CalibrationCurve, drawn: Drawn) -> Float[np.ndarray, "b 3"]:
+    """ICI, E50 and E90 of each of b bootstrap draws: mean, median and 90th percentile, over patients, of the distance between
+    prediction and curve (Austin & Steyerberg 2019). `drawn` says how often each patient came up, as often in each draw.
+    """
+    distance = np.abs(curve.smoother.fit(drawn, curve.probability) - curve.probability)
+    times = np.repeat(distance.ravel(), drawn.ravel().astype(int)).reshape(len(drawn), -1)
+    return np.column_stack([times.mean(axis=1), *np.quantile(times, [0.5, 0.9], axis=1)])
+
+
+@dataclass(frozen=True)
+class SmoothCalibration:
+    """ICI, E50 and E90 as (value, low, high), and the smooth curve at g predictions with its pointwise 95 % band."""
+
+    ici: tuple[float, float, float]
+    e50: tuple[float, float, float]
+    e90: tuple[float, float, float]
+    predicted: Float[np.ndarray, " g"]
+    observed: Float[np.ndarray, " g"]
+    low: Float[np.ndarray, " g"]
+    high: Float[np.ndarray, " g"]
+
+
+def smooth_calibration(
+    observed: Numbers, probability: Numbers, generator: np.random.Generator, inflated: float = 1.0, resamples: int = RESAMPLES
+) -> SmoothCalibration | None:
+    """The smooth calibration curve, and how far predictions are from it, with intervals by a bootstrap of patients.
+
+    Definition: see `CalibrationCurve` and `drawn_distances`; intervals and band are percentiles, `inflated` times as wide where
+    models were refitted (see `intervals.widened`). The reach of the smoother stays that of all patients; as resampling adds waves
+    to the curve, resampled distances are larger than that of the patients, and a lower end is not set above this.
+    Assumption: patients are independent; the curve is smooth.
+    Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281; Efron & Tibshirani 1993, chapter 13.
+    `observed`: [n], 0 or 1, or of a survival its pseudo-values (`survival.pseudo_survival`).
+    Returns: SmoothCalibration, without ends where all outcomes are equal, as nothing then shows how they vary; None without a
+    patient.
+    """
+    observed, probability = numbers(observed, "outcomes"), probabilities(probability)
+    refuse_unequal(outcomes=len(observed), predictions=len(probability))
+    if not len(observed):
+        return None
+    curve = CalibrationCurve.of(observed, probability)
+    at = np.linspace(probability.min(), probability.max(), CURVE_POINTS)
+
+    def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
+        return np.concatenate([drawn_distances(curve, drawn), curve.smoother.fit(drawn, at)], axis=1)
+
+    values = distribution(measures, np.zeros(len(observed)), generator, resamples)
+    own = measures(np.ones((1, len(observed))))[0]
+    low, high = percentile_interval(values)
+    low, high = widened(own, np.minimum(low, own), high, inflated)
+    low, high = (ends.clip(0, 1) if np.ptp(observed) > 0 else np.full(len(own), math.nan) for ends in (low, high))
+    ici, e50, e90 = zip(own[:3].tolist(), low[:3].tolist(), high[:3].tolist(), strict=True)
+    return SmoothCalibration(ici, e50, e90, at, own[3:].clip(0, 1), low[3:], high[3:])
 
 
 def log_odds(probability: Scores) -> Float[np.ndarray, " n"]:
@@ -183,10 +247,10 @@ class ProbabilityIntervals:
     """(low, high) of each measure of `calibration` and, threshold by threshold, of the net benefit."""
 
     brier: Bounds
+    scaled: Bounds
     slope: Bounds
     intercept: Bounds
     observed_to_expected: Bounds
-    ici: Bounds
     net_benefit: tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]
 
 
@@ -202,9 +266,7 @@ def probability_intervals(
     Definition: patients are drawn freely, not within their class, because the intercept, the O:E ratio and the net benefit
     hang on the prevalence, which is as uncertain as the rest. A resample where a measure is undefined is left out; where more
     than one in forty has no finite calibration line (separated classes, or one class alone), so that a quantile may lie
-    among them, slope and intercept get no interval. The reach of the ICI's smoother stays that of all patients; as
-    resampling adds waves to the curve, resampled ICIs are larger than that of the patients, and the lower end is not set above
-    this. The band of the net benefit is pointwise.
+    among them, slope and intercept get no interval. The band of the net benefit is pointwise.
     Assumption: patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
     Returns: ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
@@ -217,22 +279,22 @@ def probability_intervals(
         return ProbabilityIntervals(*[(math.nan, math.nan)] * 5, net_benefit=(nowhere, nowhere))
     error, called = (probability - truth) ** 2, probability[:, None] >= thresholds
     benefit = called * np.where(truth[:, None], 1.0, -harm)  # (n, t): what calling the patient is worth
-    line, curve = calibration_line(truth, probability), CalibrationCurve.of(truth, probability)
+    line = calibration_line(truth, probability)
 
     def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         slope, intercept = drawn_lines(truth, probability, drawn, line)
         expected = drawn @ probability
         ratio = (drawn @ truth) / np.where(expected > 0, expected, math.nan)
-        single = [drawn @ error / len(truth), slope, intercept, ratio, drawn_ici(curve, drawn)]
+        score, share = drawn @ error / len(truth), drawn @ truth / len(truth)
+        null = np.where((share > 0) & (share < 1), share * (1 - share), math.nan)
+        single = [score, 1 - score / null, slope, intercept, ratio]
         return np.concatenate([np.stack(single, axis=1), drawn @ benefit / len(truth)], axis=1)
 
     values = distribution(measures, np.zeros(len(truth)), generator, resamples)
-    values[:, 1:3] = np.where(np.isnan(values[:, 1:3]).mean(axis=0) > (1 - CONFIDENCE) / 2, math.nan, values[:, 1:3])
-    pairs = [_bounds(values[:, column]) for column in range(5)]
-    own_ici = float(drawn_ici(curve, np.ones((1, len(truth))))[0])
-    pairs[4] = min(pairs[4][0], own_ici), pairs[4][1]
-    low, high = percentile_interval(values[:, 5:])
-    return ProbabilityIntervals(*pairs, net_benefit=(low, high))
+    values[:, 2:4] = np.where(np.isnan(values[:, 2:4]).mean(axis=0) > (1 - CONFIDENCE) / 2, math.nan, values[:, 2:4])
+    low, high = percentile_interval(values)
+    pairs = zip(low[:5].tolist(), high[:5].tolist(), strict=True)
+    return ProbabilityIntervals(*pairs, net_benefit=(low[5:], high[5:]))
 
 
 def drawn_lines(
@@ -307,10 +369,3 @@ def _overlap(truth: Truth, x: Float[np.ndarray, " n"], drawn: Drawn) -> Bool[np.
     highest = [np.where(here, x, -math.inf).max(axis=1) for here in (negative, positive)]
     lowest = [np.where(here, x, math.inf).min(axis=1) for here in (positive, negative)]
     return (highest[0] > lowest[0]) & (highest[1] > lowest[1])
-
-
-def _bounds(values: Float[np.ndarray, " b"]) -> Bounds:
-    if np.isnan(values).all():
-        return math.nan, math.nan
-    low, high = percentile_interval(values)
-    return float(low), float(high)

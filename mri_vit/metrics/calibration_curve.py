@@ -15,6 +15,8 @@ from mri_vit.metrics.checked import Flags, Numbers, Scores, Truth, numbers, pred
 from mri_vit.metrics.intervals import wilson_interval
 
 SPAN = 0.75  # share of the patients in each local fit; the default of R's loess, as are the quadratic and the tricube
+CELL = 0.2  # of the span's patients, in a cell that is cut no more; R's default
+BOX_MARGIN = 0.005  # of the range, by which the outermost cells are wider; R's
 SINGULAR_TOL = 1e-9  # of a determinant whose elements are of order 1: below it too few distinct values hold a curve
 
 
@@ -137,47 +139,92 @@ def _refuse_no_bins(bins: int) -> None:
 
 @dataclass(frozen=True)
 class Loess:
-    """Local quadratic regression of y on x, as R's `loess` with its defaults and `surface = "direct"` gives it.
+    """Local quadratic regression of y on x, as R's `loess` gives it with its defaults.
 
-    Definition: at each of g points a quadratic is fitted to the nearest 75 % of the patients by least squares, near ones
-    weighing more, and its value there is the curve's. Where values are too few or too equal for a quadratic, a line or a mean is.
-    Formula: weights are (1 - (d/h)³)³ of the distance d, h that of the ⌊0.75 n⌋th nearest of all n patients. h does not depend
-    on how often a draw counts each patient, so that it is one smoother for all draws.
+    Definition: at each of g places a quadratic is fitted to the nearest 75 % of the patients by least squares, near ones
+    weighing more; its value there is the curve's, and with its slope the curve is drawn to the next place as a cubic (R's
+    `surface = "interpolate"`). Places are the ends and halves of the cells into which x is cut, until a cell holds at most 15 %
+    of the patients. Where values are too few or too equal for a quadratic, a line or a mean is.
+    Formula: weights are (1 - (d/h)³)³ of the distance d, h that of the ⌊0.75 n⌋th nearest of all n patients. h and the places do
+    not depend on how often a draw counts each patient, so that it is one smoother for all draws.
     Assumption: the curve is near a quadratic within the reach.
-    Source: Cleveland & Devlin 1988, doi:10.1080/01621459.1988.10478639; R's `loess`.
+    Source: Cleveland & Devlin 1988, doi:10.1080/01621459.1988.10478639; Cleveland & Grosse 1991, doi:10.1007/BF01890836, for the
+    cells and cubics; R's `loess`, to which a test holds it.
 
     A parabola is its own curve:
 
     >>> x = np.arange(8.0)
-    >>> print(Loess.of(x, x**2, np.array([2.5, 6.0])).fit(np.ones((1, 8))).round(6))
+    >>> print(Loess.of(x, x**2).fit(np.ones((1, 8)), np.array([2.5, 6.0])).round(6))
     [[ 6.25 36.  ]]
     """
 
-    moments: Float[np.ndarray, "5 g n"]  # kernel times distance to the power 0 to 4
+    places: Float[np.ndarray, " g"]
+    reach: Float[np.ndarray, "g 1"]
+    moments: Float[np.ndarray, "5 g n"]  # kernel times distance, in reaches, to the power 0 to 4
     outcome: Float[np.ndarray, " n"]
 
     @classmethod
-    def of(cls, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], at: Float[np.ndarray, " g"]) -> Loess:
-        distance = np.abs(x - at[:, None])  # (g, n)
+    def of(cls, x: Float[np.ndarray, " n"], y: Float[np.ndarray, " n"], places: Float[np.ndarray, " g"] | None = None) -> Loess:
+        """The smoother of `y` on `x`; `places` only to fit each of them directly (R's `surface = "direct"`)."""
+        places = _cell_ends(np.sort(x)) if places is None else places
+        distance = np.abs(x - places[:, None])  # (g, n)
         nearest = max(int(len(x) * SPAN + 1e-5), 1)  # 1e-5 as in R, against rounding
         reach = np.partition(distance, nearest - 1, axis=1)[:, nearest - 1, None]
         # Where so many share one value that the reach is 0, these alone count.
-        u = np.where(reach > 0, (x - at[:, None]) / np.where(reach > 0, reach, 1.0), np.where(distance > 0, 2.0, 0.0))
+        u = np.where(reach > 0, (x - places[:, None]) / np.where(reach > 0, reach, 1.0), np.where(distance > 0, 2.0, 0.0))
         near = np.clip(1 - np.abs(u) ** 3, 0, None) ** 3
         u = u.clip(-1, 1)  # beyond it nothing weighs
-        moments = np.empty((5, *u.shape))  # filled in place: the largest array of a report of many patients
-        for power in range(5):
-            moments[power] = near * u**power
-        return cls(moments, y)
+        return cls(places, reach, np.stack([near * u**power for power in range(5)]), y)
 
-    def fit(self, weight: Float[np.ndarray, "b n"]) -> Float[np.ndarray, "b g"]:
-        """The curve at each point for b sets of weights; 0 where no patient with a weight is within reach."""
+    def fit(self, weight: Float[np.ndarray, "b n"], at: Float[np.ndarray, " t"]) -> Float[np.ndarray, "b t"]:
+        """The curve at each of `at`, within the cells, for b sets of weights."""
+        value, slope = self.fit_places(weight)
+        if len(self.places) < 2:
+            return np.repeat(value, len(at), axis=1)
+        left = np.clip(np.searchsorted(self.places, at, side="right") - 1, 0, len(self.places) - 2)
+        wide = self.places[left + 1] - self.places[left]
+        z = (at - self.places[left]) / wide
+        begin, end = (1 - z) ** 2 * (1 + 2 * z), z**2 * (3 - 2 * z)  # Hermite's cubics
+        rise, fall = z * (1 - z) ** 2 * wide, -(z**2) * (1 - z) * wide
+        return value[:, left] * begin + value[:, left + 1] * end + slope[:, left] * rise + slope[:, left + 1] * fall
+
+    def fit_places(self, weight: Float[np.ndarray, "b n"]) -> tuple[Float[np.ndarray, "b g"], Float[np.ndarray, "b g"]]:
+        """The fits' values and slopes at the places; 0 where no patient with a weight is within reach."""
         s0, s1, s2, s3, s4 = (weight @ moment.T for moment in self.moments)  # (b, g) each
         t0, t1, t2 = ((weight * self.outcome) @ moment.T for moment in self.moments[:3])
-        # The fits' values at u = 0, by Cramer's rule.
+        # The fits' coefficients by Cramer's rule.
         of_first, of_second, of_third = s2 * s4 - s3**2, s2 * s3 - s1 * s4, s1 * s3 - s2**2
         quadratic, line = s0 * of_first + s1 * of_second + s2 * of_third, s0 * s2 - s1**2
         curved, straight = quadratic > SINGULAR_TOL * s0 * s2 * s4, line > SINGULAR_TOL * s0 * s2
-        parabola = (of_first * t0 + of_second * t1 + of_third * t2) / np.where(curved, quadratic, 1.0)
-        chord = (s2 * t0 - s1 * t1) / np.where(straight, line, 1.0)
-        return np.where(curved, parabola, np.where(straight, chord, t0 / np.where(s0 > 0, s0, 1.0)))
+        by_parabola, by_line = np.where(curved, quadratic, 1.0), np.where(straight, line, 1.0)
+        mean = t0 / np.where(s0 > 0, s0, 1.0)
+        value = np.where(straight, (s2 * t0 - s1 * t1) / by_line, mean)
+        value = np.where(curved, (of_first * t0 + of_second * t1 + of_third * t2) / by_parabola, value)
+        slope = np.where(straight, (s0 * t1 - s1 * t0) / by_line, 0.0)
+        tangent = of_second * t0 + (s0 * s4 - s2**2) * t1 + (s1 * s2 - s0 * s3) * t2
+        slope = np.where(curved, tangent / by_parabola, slope)
+        return value, slope / np.where(self.reach > 0, self.reach, 1.0)[:, 0]
+
+
+def _cell_ends(line: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
+    """The ends of R's cells of values in rising order: a cell of more patients than `CELL` allows is cut between its halves, or
+    next to them where equal values must not be parted.
+    """
+    first, last = float(line[0]), float(line[-1])
+    if first == last:
+        return line[:1]
+    margin = BOX_MARGIN * max(last - first, 1e-3 * max(abs(first), abs(last)))  # as R's
+    most = int(len(line) * SPAN * CELL)
+    ends, cells = {first - margin, last + margin}, [(0, len(line) - 1)]
+    while cells:
+        low, high = cells.pop()
+        if high - low + 1 <= max(most, 1):
+            continue
+        middle = (low + high + 2) // 2 - 1
+        apart = np.flatnonzero(line[low:high] < line[low + 1 : high + 1]) + low  # after which a cut may be
+        if not len(apart):
+            continue
+        cut = int(apart[np.lexsort((apart < middle, np.abs(apart - middle)))[0]])  # the nearest, the later of two
+        ends.add(float(line[cut]))
+        cells += [(low, cut), (cut + 1, high)]
+    return np.array(sorted(ends))

@@ -70,11 +70,26 @@ def counts(strata: Groups, generator: np.random.Generator, resamples: int = RESA
 def percentile_interval(
     values: Float[np.ndarray, "b *measures"], confidence: float = CONFIDENCE
 ) -> tuple[Float[np.ndarray, "*measures"], Float[np.ndarray, "*measures"]]:
-    """The quantiles of a statistic's values between which `confidence` of them lie; NaN are left out."""
-    tail = (1 - confidence) / 2
+    """The quantiles of a statistic's values between which `confidence` of them lie; NaN are left out, and NaN alone stays NaN."""
+    tail, unknown = (1 - confidence) / 2, np.isnan(values).all(axis=0)
+    values = np.where(unknown, 0.0, values)
     quantile = np.nanquantile if np.isnan(values).any() else np.quantile  # the latter is many times faster
     low, high = quantile(values, [tail, 1 - tail], axis=0)
-    return np.asarray(low), np.asarray(high)
+    return np.where(unknown, math.nan, low), np.where(unknown, math.nan, high)
+
+
+def widened(
+    value: Float[np.ndarray, "*measures"],
+    low: Float[np.ndarray, "*measures"],
+    high: Float[np.ndarray, "*measures"],
+    inflated: float,
+) -> tuple[Float[np.ndarray, "*measures"], Float[np.ndarray, "*measures"]]:
+    """An interval of scores as given, for scores of models that were refitted: its ends `inflated` times as far from the value.
+
+    Assumption: refitting scatters the value about as scores as given scatter it; see `within_fold.inflation`, and for the
+    coverage `pipelines/reproduce.py null_studies/beside`.
+    """
+    return value - inflated * (value - low), value + inflated * (high - value)
 
 
 def portions(draws: int, patients: int, most: int) -> list[int]:

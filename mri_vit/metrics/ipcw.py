@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Float, Real
+from jaxtyping import Bool, Float, Real
 
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, Scores, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc, wilson_of_auc
 from mri_vit.metrics.intervals import RESAMPLES, distribution, percentile_interval
-from mri_vit.metrics.survival import drawn_censoring_survival, kaplan_meier
+from mri_vit.metrics.survival import drawn_censoring_survival, drawn_survival, kaplan_meier
 
 
 def cumulative_dynamic_auc(
@@ -106,14 +106,40 @@ def drawn_brier(
     time_days: Days, event: Events, survival: Float[np.ndarray, "n t"], at_days: Float[np.ndarray, " t"], drawn: Drawn
 ) -> Float[np.ndarray, "b t"]:
     """Brier(t) of each of b sets of weights, the censoring curve estimated anew for each."""
+    own, then = _censored_weights(time_days, event, at_days, drawn)
+    died, alive = _states(time_days, event, at_days)
+    dead, lived = own @ (died * survival**2), drawn @ (alive * (1 - survival) ** 2) * then
+    return _mean_of_draws(dead + lived, alive, drawn)
+
+
+def drawn_reference(time_days: Days, event: Events, at_days: Float[np.ndarray, " t"], drawn: Drawn) -> Float[np.ndarray, "b t"]:
+    """Brier(t) of the prediction that knows nothing: for every patient the Kaplan-Meier curve, of each of b sets of weights."""
+    own, then = _censored_weights(time_days, event, at_days, drawn)
+    died, alive = _states(time_days, event, at_days)
+    curve = drawn_survival(time_days, event, drawn, at_days)
+    return _mean_of_draws((own @ died) * curve**2 + (drawn @ alive) * then * (1 - curve) ** 2, alive, drawn)
+
+
+def _censored_weights(
+    time_days: Days, event: Events, at_days: Float[np.ndarray, " t"], drawn: Drawn
+) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b t"]]:
+    """How much each patient's death weighs, draws included, and each of those alive on a day."""
     own, then = (drawn_censoring_survival(time_days, event, drawn, days) for days in (time_days, at_days))
-    died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
-    alive = time_days[:, None] > at_days
-    watched = drawn @ alive > 0  # (b, t)
     # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
-    dead = (drawn / np.where(own > 0, own, 1.0)) @ (died * survival**2)
-    lived = drawn @ (alive * (1 - survival) ** 2) / np.where(watched, then, 1.0)
-    return np.where(watched, (dead + lived) / np.maximum(drawn.sum(axis=1), 1)[:, None], math.nan)
+    return drawn / np.where(own > 0, own, 1.0), 1 / np.where(then > 0, then, 1.0)
+
+
+def _states(
+    time_days: Days, event: Events, at_days: Float[np.ndarray, " t"]
+) -> tuple[Bool[np.ndarray, "n t"], Bool[np.ndarray, "n t"]]:
+    """Who is known to have died by each day, and who was alive then."""
+    alive = time_days[:, None] > at_days
+    return ~alive & event[:, None], alive
+
+
+def _mean_of_draws(total: Float[np.ndarray, "b t"], alive: Bool[np.ndarray, "n t"], drawn: Drawn) -> Float[np.ndarray, "b t"]:
+    """Per patient; NaN where no patient of a draw was followed beyond the day."""
+    return np.where(drawn @ alive > 0, total / np.maximum(drawn.sum(axis=1), 1)[:, None], math.nan)
 
 
 def integrated_brier(
@@ -149,8 +175,22 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
     at_days = numbers(at_days, "days")
     if not len(time_days):
         return np.full(len(at_days), math.nan)
-    curve = kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy(float)
-    return brier_at(time_days, event, np.tile(curve, (len(time_days), 1)), at_days)
+    return drawn_reference(time_days, event, at_days, np.ones((1, len(time_days))))[0]
+
+
+def scaled_integrated_brier(
+    time_days: Numbers, event: Flags, survival: Real[np.ndarray, "n t"], at_days: Real[np.ndarray, " t"]
+) -> float:
+    """Scaled integrated Brier score, or index of prediction accuracy: the share of the reference's that a model saves.
+
+    Formula: 1 - IBS / IBS of `brier_of_kaplan_meier`: 1 at best, 0 for one curve for all, below 0 for predictions that are worse.
+    Assumption: as for Brier(t); days are in rising order.
+    Source: Kattan & Gerds 2018, doi:10.1186/s41512-018-0029-2; Graf et al. 1999.
+    Returns: float, at most 1; NaN where either is undefined or the reference is 0.
+    """
+    at_days = numbers(at_days, "days")
+    reference = float(integral(brier_of_kaplan_meier(time_days, event, at_days)[None], at_days)[0])
+    return 1 - integrated_brier(time_days, event, survival, at_days) / reference if reference > 0 else math.nan
 
 
 def refuse_disorder(at_days: Float[np.ndarray, " t"]) -> None:
@@ -166,6 +206,7 @@ def auc_at_interval(
     at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
+    refits: bool = False,
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """95 % interval of each AUC(t): Wilson's, with the variance of a patient-level bootstrap.
 
@@ -173,7 +214,8 @@ def auc_at_interval(
     the variance of the draws, but not less than Newcombe's for so many cases and controls, goes into Wilson's formula
     (`discrimination.wilson_of_auc`). A percentile interval of the same draws is too short where few are left at risk: with 5
     to 11 at risk it covered 86 to 91 %, this one 96 to 98 % (`tests/metrics/test_simulations.py`).
-    Assumption: patients are independent; the model is taken as given. Draws without a case or a control are left out.
+    Assumption: patients are independent; the model is taken as given unless `refits`, as for `discrimination.wilson_of_auc`.
+    Draws without a case or a control are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 6; Wilson 1927; Newcombe 2006.
     Returns: (low, high), each float [t]; NaN where AUC(t) itself is undefined.
     """
@@ -191,35 +233,35 @@ def auc_at_interval(
         cases, controls = int((event & (time_days <= at_days[column])).sum()), int((time_days > at_days[column]).sum())
         found = draw[~np.isnan(draw)]
         variance = float(found.var(ddof=1)) if len(found) > 1 else 0.0  # Newcombe's then stands alone
-        bounds[:, column] = wilson_of_auc(float(values[column]), variance, cases, controls)
+        bounds[:, column] = wilson_of_auc(float(values[column]), variance, cases, controls, refits)
     return bounds[0], bounds[1]
 
 
-def integrated_brier_interval(
+def integrated_brier_intervals(
     time_days: Numbers,
     event: Flags,
     survival: Real[np.ndarray, "n t"],
     at_days: Real[np.ndarray, " t"],
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
-) -> tuple[float, float]:
-    """Confidence interval of the integrated Brier score by a patient-level percentile bootstrap.
+) -> Float[np.ndarray, "2 2"]:
+    """Confidence intervals of the integrated Brier score and of the scaled one, by a patient-level percentile bootstrap.
 
-    Definition: patients are drawn with replacement, and the censoring curve is estimated anew on each draw.
+    Definition: patients are drawn with replacement; on each draw the censoring curve is estimated anew, and so is the
+    Kaplan-Meier curve of the reference.
     Assumption: patients are independent; the model is taken as given. Draws in which no patient is followed beyond the last day
     are left out.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-    Returns: (low, high); both NaN where the score itself is undefined.
+    Returns: float [2, 2], low and high ends, of the score and of the scaled one; NaN where the score itself is undefined.
     """
     time_days, event = followed(time_days, event)
     survival, at_days = numbers(survival, "predictions of survival", axes=2), numbers(at_days, "days")
     if math.isnan(integrated_brier(time_days, event, survival, at_days)):
-        return math.nan, math.nan
-    values = distribution(
-        lambda drawn: integral(drawn_brier(time_days, event, survival, at_days, drawn), at_days),
-        np.zeros(len(time_days)),
-        generator,
-        resamples,
-    )
-    low, high = percentile_interval(values)
-    return float(low), float(high)
+        return np.full((2, 2), math.nan)
+
+    def scores(drawn: Drawn) -> Float[np.ndarray, "b 2"]:
+        own = integral(drawn_brier(time_days, event, survival, at_days, drawn), at_days)
+        reference = integral(drawn_reference(time_days, event, at_days, drawn), at_days)
+        return np.column_stack([own, 1 - own / np.where(reference > 0, reference, math.nan)])
+
+    return np.stack(percentile_interval(distribution(scores, np.zeros(len(time_days)), generator, resamples)))

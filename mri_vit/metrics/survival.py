@@ -191,22 +191,68 @@ def censoring_survival(time_days: Numbers, event: Flags, at_days: Real[np.ndarra
 def drawn_censoring_survival(
     time_days: Numbers, event: Flags, drawn: Drawn, at_days: Real[np.ndarray, " t"]
 ) -> Float[np.ndarray, "b t"]:
-    """G (see `censoring_survival`) at each of `at_days`, for each of b draws; `drawn` says how often each patient came up.
-
-    Patients stand in the order of their time, deaths before censored, so that those exposed to the censoring of a day are the
-    end of that row, and those censored on it the first of these.
-    """
+    """G (see `censoring_survival`) at each of `at_days`, for each of b draws; `drawn` says how often each patient came up."""
     time_days, event = followed(time_days, event)
-    order = np.lexsort((~event, time_days))
+    line = np.sort(time_days)
     days, counts = np.unique(time_days[~event], return_counts=True)
-    last = np.searchsorted(time_days[order], days, side="right")
+    last = np.searchsorted(line, days, side="right")
+    return _drawn_curve(time_days, event, drawn, at_days, days, last - counts, last)
+
+
+def drawn_survival(time_days: Numbers, event: Flags, drawn: Drawn, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, "b t"]:
+    """The Kaplan-Meier curve (see `kaplan_meier`) at each of `at_days`, for each of b draws, likewise."""
+    time_days, event = followed(time_days, event)
+    days, counts = np.unique(time_days[event], return_counts=True)
+    first = np.searchsorted(np.sort(time_days), days, side="left")
+    return _drawn_curve(time_days, event, drawn, at_days, days, first, first + counts)
+
+
+def _drawn_curve(
+    time_days: Days,
+    event: Events,
+    drawn: Drawn,
+    at_days: Real[np.ndarray, " t"],
+    days: Float[np.ndarray, " d"],
+    first: Int[np.ndarray, " d"],
+    last: Int[np.ndarray, " d"],
+) -> Float[np.ndarray, "b t"]:
+    """The product over days of what is kept of those at risk. Patients stand in the order of their time, deaths before censored;
+    on each of `days` those from `first` to `last` are lost of those from `first` on.
+    """
+    order = np.lexsort((~event, time_days))
     until = np.zeros((len(drawn), len(order) + 1))  # the draws before each patient of the row, and in all
     np.cumsum(drawn[:, order], axis=1, out=until[:, 1:])
-    before = until[:, last - counts]
-    exposed, censored = until[:, -1:] - before, until[:, last] - before
-    kept = 1 - censored / np.where(exposed > 0, exposed, 1.0)
+    before = until[:, first]
+    exposed, lost = until[:, -1:] - before, until[:, last] - before
+    kept = 1 - lost / np.where(exposed > 0, exposed, 1.0)
     curve = np.cumprod(np.concatenate([np.ones((len(drawn), 1)), kept], axis=1), axis=1)  # before the first day, after each
     return curve[:, np.searchsorted(days, numbers(at_days, "days"), side="right")]
+
+
+def pseudo_survival(time_days: Numbers, event: Flags, at_day: float) -> Float[np.ndarray, " n"]:
+    """What each patient adds to the Kaplan-Meier survival at a day: pseudo-values, which a regression may take for the outcome.
+
+    Formula: S + n dS/dw_i, the infinitesimal jackknife: S - n S sum over deaths' days s <= min(t, T_i) of
+    (1[T_i = s, death] Y - d) / (Y (Y - d)), d deaths among Y at risk. Without censoring it is 1 or 0, and where S is 0.
+    Assumption: censoring is unrelated to survival.
+    Source: Andersen & Pohar Perme 2010, doi:10.1177/0962280209105020; R's survival::pseudo, to which a test holds it.
+    Returns: float [n], their mean S; all NaN where the last patient was censored before the day.
+
+    >>> pseudo_survival(np.array([100.0, 200.0, 300.0, 400.0]), np.array([1, 0, 1, 0]), 350.0)
+    array([ 0.  ,  0.5 , -0.25,  1.25])
+    """
+    time_days, event = followed(time_days, event)
+    if not len(time_days) or (at_day > time_days.max() and not event[time_days == time_days.max()].all()):
+        return np.full(len(time_days), math.nan)
+    days, died = np.unique(time_days[event & (time_days <= at_day)], return_counts=True)
+    at_risk = len(time_days) - np.searchsorted(np.sort(time_days), days, side="left")
+    if (at_risk == died).any():
+        return (time_days > at_day).astype(float)
+    alive = float(np.prod(1 - died / at_risk))
+    by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
+    expected = np.r_[0.0, np.cumsum(died / (at_risk * (at_risk - died)))][by_then]
+    seen = np.where(event & (time_days <= at_day), np.r_[0.0, 1 / (at_risk - died)][by_then], 0.0)
+    return alive - len(time_days) * alive * (seen - expected)
 
 
 def median_follow_up(time_days: Numbers, event: Flags) -> Rate:

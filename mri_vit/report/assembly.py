@@ -14,7 +14,7 @@ from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
 from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites
-from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive
+from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.reading.run import Map, Run
@@ -203,9 +203,10 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     ordered = {model: judged.rows[model] for model in numbers}
     alive = {} if kind == "binary" else {model: chances_alive(run.survival, settings, rows) for model, rows in ordered.items()}
     inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
+    of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, seed)
+    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, run.design, seed)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
@@ -213,7 +214,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
         "known": len(marked),
         "published": caveats.published_figures(settings.name),
         "comparators": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
-        "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, seed),
+        "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, of_one, seed),
         "thresholds": tuple(THRESHOLDS.tolist()),
         "models": models,
     }
@@ -247,6 +248,7 @@ def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Re
         "too_good": model_verdicts.too_good(verdict),
         "verdict": model_verdicts.verdict_sentence(numbers, verdict, run.notes),
         "verdict_kind": verdict.kind,
+        "probabilities": model_verdicts.probabilities(numbers),
     }
     if isinstance(numbers, BinaryNumbers):
         not_probability = caveats.not_probability(limits, numbers.n)

@@ -60,6 +60,7 @@ OF_LABELS: dict[str, Callable] = {
     "reliability_curve": calibration_curve.reliability_curve,
     "observed_to_expected": calibration.observed_to_expected,
     "integrated_calibration_index": calibration.integrated_calibration_index,
+    "scaled_brier": calibration.scaled_brier,
     "probability_intervals": lambda y, x: calibration.probability_intervals(y, x, THRESHOLDS, generator(), 20),
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,
@@ -73,11 +74,14 @@ OF_EVENTS: dict[str, Callable] = {
     "harrell_interval": lambda y, x: concordance.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
     "uno_interval": lambda y, x: concordance.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
     "median_follow_up": lambda y, x: survival.median_follow_up(x, y),
+    "pseudo_survival": lambda y, x: survival.pseudo_survival(x, y, 3.0),
+    "drawn_survival": lambda y, x: survival.drawn_survival(x, y, np.ones((1, len(x))), DAYS),
+    "scaled_integrated_brier": lambda y, x: ipcw.scaled_integrated_brier(x, y, np.tile(x[:, None] ** 2, len(DAYS)), DAYS),
     "censoring_survival": lambda y, x: survival.censoring_survival(x, y, DAYS),
     "cumulative_dynamic_auc": lambda y, x: ipcw.cumulative_dynamic_auc(x, y, -x, DAYS),
     "auc_at_interval": lambda y, x: ipcw.auc_at_interval(x, y, -x, DAYS, generator(), 20),
     "mean_cumulative_dynamic_auc": lambda y, x: ipcw.mean_cumulative_dynamic_auc(x, y, -x, DAYS),
-    "integrated_brier_interval": lambda y, x: ipcw.integrated_brier_interval(
+    "integrated_brier_intervals": lambda y, x: ipcw.integrated_brier_intervals(
         x, y, np.full((len(x), 2), 0.4), DAYS, generator(), 20
     ),
     "drawn_censoring_survival": lambda y, x: survival.drawn_censoring_survival(x, y, np.ones((1, len(x))), DAYS),
@@ -96,9 +100,9 @@ OF_EVENTS: dict[str, Callable] = {
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
-    "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder", "drawn_ici",
-    "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c", "refitted_logrank",
-    "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
+    "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder",
+    "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "drawn_reference", "drawn_c", "refitted_logrank",
+    "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
     "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "dense_ranks", "in_line", "pair_weight", "ranks",

@@ -386,11 +386,12 @@ def test_interval_of_the_integrated_brier_score_is_that_of_drawing_patients_one_
     values = []
     for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=100):
         rows = np.repeat(np.arange(50), counts)
-        values.append(ipcw.integrated_brier(time_days[rows], event[rows], chances[rows], at_days))
-    found = ipcw.integrated_brier_interval(time_days, event, chances, at_days, np.random.default_rng(5), 100)
-    assert found == pytest.approx(np.nanquantile(values, [0.025, 0.975]), abs=1e-12)
+        drawn = time_days[rows], event[rows], chances[rows], at_days
+        values.append((ipcw.integrated_brier(*drawn), ipcw.scaled_integrated_brier(*drawn)))
+    found = ipcw.integrated_brier_intervals(time_days, event, chances, at_days, np.random.default_rng(5), 100)
+    assert found == pytest.approx(np.nanquantile(values, [0.025, 0.975], axis=0), abs=1e-12)
     far = np.array([100.0, 1e6])
-    assert np.isnan(ipcw.integrated_brier_interval(time_days, event, chances[:, :2], far, np.random.default_rng(5))).all()
+    assert np.isnan(ipcw.integrated_brier_intervals(time_days, event, chances[:, :2], far, np.random.default_rng(5))).all()
 
 
 @untimed
@@ -450,3 +451,24 @@ def test_calibration_keeps_equal_predictions_together_and_does_not_look_beyond_t
     beyond = survival.calibration_at(time_days, event, np.full(6, 0.5), 7.0)
     assert np.isnan([beyond.observed, beyond.low, beyond.high]).all()
     assert len(survival.calibration_at(time_days[:0], event[:0], time_days[:0], 2.5).n) == 0
+
+
+def test_pseudo_values_are_those_of_R():
+    """R 4.2.2, survival 3.5-3: z <- pseudo(survfit(Surv(time, status) ~ 1, lung), times = c(200, 400)); z[c(1, 4, 100), ]."""
+    table = load_lung()
+    time_days, event = table.time.to_numpy(float), table.status.to_numpy() == 1  # lifelines codes a death as 1
+    found = np.stack([survival.pseudo_survival(time_days, event, day) for day in (200.0, 400.0)], axis=1)
+    expected = [[1.00516372029416, -0.22307836599335], [1.00516372029416, -0.04861347274285],
+                [-0.00799701970274, -0.00442971329066]]  # fmt: skip
+    assert found[[0, 3, 99]] == pytest.approx(np.array(expected), abs=1e-12)
+    assert (found**2).mean(axis=0) == pytest.approx([0.683785601007, 0.434271714435], abs=1e-12)
+
+
+def test_drawn_survival_is_that_of_patients_drawn_one_by_one():
+    time_days, event, _ = cohort(40, seed=3, grid=40.0)
+    drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=20)
+    found = survival.drawn_survival(time_days, event, drawn.astype(float), np.array([0.0, 100, 300]))
+    for one, counts in zip(found, drawn, strict=True):
+        rows = np.repeat(np.arange(40), counts)
+        curve = survival.kaplan_meier(time_days[rows], event[rows], "").survival_function_at_times([0.0, 100, 300])
+        assert one == pytest.approx(curve.to_numpy(), abs=1e-12)

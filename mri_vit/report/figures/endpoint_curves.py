@@ -45,7 +45,7 @@ from mri_vit.report.schema.endpoints import (
     Roc,
     SurvivalResult,
 )
-from mri_vit.report.schema.parts import Band, CalibrationGroup
+from mri_vit.report.schema.parts import Band, CalibrationGroup, SmoothCurve
 from mri_vit.report.words import caveats
 from mri_vit.settings.recipe import is_compared
 
@@ -115,9 +115,9 @@ def precision_recall(models: Mapping[str, BinaryResult], prevalence: float) -> F
     return figure
 
 
-def calibration(models: Mapping[str, Sequence[CalibrationGroup]]) -> Figure:
-    """Observed share against mean predicted probability in bins of equal count."""
-    return panels.calibration(models, "Mean predicted probability", "Observed share")
+def calibration(models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve]) -> Figure:
+    """Observed share against predicted probability: smooth, and in bins of equal count."""
+    return panels.calibration(models, curves, "Predicted probability", "Observed share")
 
 
 def net_benefit(
@@ -230,9 +230,11 @@ def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
     return figure
 
 
-def survival_calibration(models: Mapping[str, Sequence[CalibrationGroup]], days: Days) -> Figure:
-    """Observed against mean predicted survival at one horizon, in groups of rising prediction."""
-    return panels.calibration(models, f"Mean predicted survival at {days} days", "Observed (Kaplan–Meier)")
+def survival_calibration(
+    models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve], days: Days
+) -> Figure:
+    """Observed against predicted survival at one horizon: smooth, by pseudo-values, and in groups of rising prediction."""
+    return panels.calibration(models, curves, f"Predicted survival at {days} days", "Observed (Kaplan–Meier)")
 
 
 def _year_ticks(axes: Axes) -> None:

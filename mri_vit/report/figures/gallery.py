@@ -141,8 +141,10 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
         # No label is known where only the shuffled control predicted the endpoint: its labels are permuted.
         prevalence = measured.positive / measured.known if measured.known else math.nan
         yield file_name("precision_recall", name), endpoint_curves.precision_recall(models, prevalence)
-    if calibrated := {model: result.calibration.bins for model, result in models.items() if result.calibration}:
-        yield file_name("calibration", name), endpoint_curves.calibration(calibrated)
+    if calibrated := {model: result.calibration for model, result in models.items() if result.calibration}:
+        curves = {model: one.curve for model, one in calibrated.items() if one.curve}
+        bins = {model: one.bins for model, one in calibrated.items()}
+        yield file_name("calibration", name), endpoint_curves.calibration(bins, curves)
     if useful := {model: result.net_benefit for model, result in models.items() if result.net_benefit}:
         bands = {model: band for model in useful if (band := models[model].net_benefit_band)}
         yield (
@@ -151,7 +153,7 @@ def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str
         )
     if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
         shown = {model: bins for model, bins in refitted.items() if is_compared(model)} or refitted
-        yield file_name("recalibration", name), endpoint_curves.calibration(shown)
+        yield file_name("recalibration", name), endpoint_curves.calibration(shown, {})
 
 
 def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
@@ -164,8 +166,10 @@ def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) ->
     if curved := {model: result.curve for model, result in models.items() if result.curve}:
         yield file_name("brier_time", name), survival_figures.brier_over_time(curved)
     for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
-        groups = {model: at.groups for model, result in models.items() for at in result.calibration_at if at.days == days}
-        yield file_name("calibration", name, str(days)), endpoint_curves.survival_calibration(groups, days)
+        then = {model: at for model, result in models.items() for at in result.calibration_at if at.days == days}
+        curves = {model: at.curve for model, at in then.items() if at.curve}
+        groups = {model: at.groups for model, at in then.items()}
+        yield file_name("calibration", name, str(days)), endpoint_curves.survival_calibration(groups, curves, days)
     for days in sorted({at.days for result in models.values() for at in result.decision_at}):
         decided = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
         benefits = {model: at.net_benefit for model, at in decided.items()}

@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.transforms import blended_transform_factory
 
-from mri_vit.report.schema.parts import CalibrationGroup
+from mri_vit.report.schema.parts import CalibrationGroup, SmoothCurve
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME, is_compared
 from mri_vit.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, RC, SKY, VERMILLION, WIDTH
 
@@ -203,10 +203,13 @@ def legend_below(figure: Figure, columns: int) -> None:
     figure.legend(loc="outside lower center", ncols=max(1, min(columns, LEGEND_LETTERS // (longest + HANDLE_LETTERS))))
 
 
-def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str, observed: str) -> Figure:
-    """Observed against predicted values in each model's groups; some with 95 % intervals (see `barred`).
+def calibration(
+    models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve], predicted: str, observed: str
+) -> Figure:
+    """Observed against predicted values: smooth curves, of some with 95 % bands, and groups with intervals (see `barred`).
 
-    Controls are left out where there are more models than that. `predicted` and `observed` name the axes.
+    Controls are left out where there are more models than that. `predicted` and `observed` name the axes. A model without a curve
+    has its groups joined.
     """
     with panel(height=SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="perfect")
@@ -217,9 +220,16 @@ def calibration(models: Mapping[str, Sequence[CalibrationGroup]], predicted: str
             groups = models[model]
             x, y = numbers([group.predicted for group in groups]), numbers([group.observed for group in groups])
             look = stroke.look | {"lw": 0.7 * stroke.width, "label": model}
-            axes.plot(x, y, marker=stroke.marker, ms=4.5, **look)
+            if smooth := curves.get(model):
+                axes.plot(numbers(smooth.predicted), numbers(smooth.observed), **look)
+            else:
+                axes.plot(x, y, marker=stroke.marker, ms=4.5, **look)
             if model in barred(models):
                 bars(axes, x, y, groups, stroke)
+                if smooth:
+                    axes.plot(x, y, **look | {"ls": "", "marker": stroke.marker, "ms": 4.5, "label": None})
+                    ends = numbers(smooth.low), numbers(smooth.high)
+                    axes.fill_between(numbers(smooth.predicted), *ends, color=stroke.colour, alpha=0.15, lw=0)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), xlabel=predicted, ylabel=observed)
         legend_below(figure, 3)
     return figure

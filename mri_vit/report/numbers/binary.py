@@ -17,9 +17,9 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from mri_vit.metrics import calibration, calibration_curve, decision, discrimination, intervals
+from mri_vit.metrics import calibration, calibration_curve, decision, discrimination, intervals, within_fold
 from mri_vit.metrics.calibration import probability_intervals
-from mri_vit.metrics.discrimination import auc_interval
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
@@ -34,7 +34,9 @@ from mri_vit.report.numbers.judged import (
     fold_summary,
     has_folds,
     outside,
+    smooth,
     tied,
+    widened,
 )
 from mri_vit.report.schema.endpoints import (
     AveragePrecision,
@@ -49,7 +51,7 @@ from mri_vit.report.schema.endpoints import (
     Threshold,
 )
 from mri_vit.report.schema.measured import Caveats, Measurement
-from mri_vit.report.schema.parts import Band, Estimate, Interval, Value
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, Band, Estimate, Interval, Value
 from mri_vit.settings.schema import Endpoint
 
 GRID = np.arange(101) / 100  # false positive rates, whole per cents: finer than a fold of a hundred negatives resolves
@@ -69,9 +71,16 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
     pooled = averaged(rows)
     truth, score = flags(pooled.truth), floats(pooled.score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
-    wilson_low, wilson_high = auc_interval(truth, score)
     tested = chance.measure(endpoint, rows, background)
-    low, high = discrimination.delong_interval(truth, score)
+    inflated = chance.inflation(
+        first_repeat(rows), background.design
+    )  # of one repeat: a mean score's models share their patients
+    ranked = within_fold.interval_inflation(tested.judged.value, inflated)
+    value = discrimination.auc(truth, score)
+    wilson_low, wilson_high = wilson_of_auc(
+        value, discrimination.delong_variance(truth, score), positives, negatives, background.design not in NOT_TRAINED_ON
+    )
+    auc = widened(value, discrimination.delong_interval(truth, score), ranked)
     drawn_low, drawn_high = discrimination.bootstrap_interval(truth, score, np.random.default_rng(seed))
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     figures = BinaryFigures(
@@ -81,15 +90,15 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
         judged=tested.judged,
         retraining=tested.retraining,
         within_sites=tested.within_sites,
-        auc=Estimate(value=discrimination.auc(truth, score), low=low, high=high),
+        auc=Estimate(**auc),
         auc_wilson=Interval(low=wilson_low, high=wilson_high),
         auc_bootstrap=Interval(low=drawn_low, high=drawn_high),
         auc_within_folds=Value(value=_within(rows)) if has_folds(rows) else None,
         chance_error=discrimination.chance_error(positives, negatives),
-        average_precision=_average_precision(truth, score, seed),
-        **vars(of_probabilities(truth, score, seed) if not outside(score) else OfProbabilities()),
+        average_precision=_average_precision(truth, score, seed, ranked),
+        **vars(of_probabilities(truth, score, seed, inflated) if not outside(score) else OfProbabilities()),
         operating_point=_operating_point(first_repeat(rows)),
-        roc=roc(rows, pooled, np.random.default_rng(seed)),
+        roc=roc(rows, pooled, np.random.default_rng(seed), ranked),
         precision_recall=precision_recall(truth, score),
         folds=folds,
         **vars(fold_summary(folds, [fold.auc for fold in folds])),
@@ -108,25 +117,35 @@ class OfProbabilities:
     net_benefit_band: Band | None = None
 
 
-def of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], seed: int) -> OfProbabilities:
-    """Brier score, calibration and net benefit, with intervals by one bootstrap of the patients."""
+def of_probabilities(
+    truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"], seed: int, inflated: float
+) -> OfProbabilities:
+    """Brier score, calibration and net benefit, with intervals by one bootstrap of the patients, `inflated` times as wide.
+
+    O:E and the intercept, which say whether probabilities are right on the whole, are not widened: folds that are stratified by
+    label leave nothing there for refitting to scatter (they cover 98 to 100 %, `pipelines/reproduce.py null_studies/beside`).
+    """
     sure = probability_intervals(truth, probability, THRESHOLDS, np.random.default_rng(seed))
     observed_to_expected = calibration.observed_to_expected(truth, probability)
-    ici = calibration.integrated_calibration_index(truth, probability)
-    low, high = sure.net_benefit
+    slope, _ = calibration.calibration_line(truth, probability)
+    of_slope = widened(slope, sure.slope, inflated)
+    scaled = widened(calibration.scaled_brier(truth, probability), sure.scaled, inflated, most=1.0)
+    benefit = decision.net_benefit(truth, probability, THRESHOLDS)
+    low, high = intervals.widened(benefit, *sure.net_benefit, inflated)
     return OfProbabilities(
         brier=Brier(
-            **_estimate(calibration.brier(truth, probability), sure.brier),
+            **widened(calibration.brier(truth, probability), sure.brier, inflated, least=0.0, most=1.0),
             **asdict(calibration_curve.brier_decomposition(truth, probability)),
+            scaled=Estimate(**scaled),
         ),
         calibration=Calibration(
             **_line(truth, probability),
-            slope_interval=Interval(low=sure.slope[0], high=sure.slope[1]),
+            slope_interval=Interval(low=of_slope["low"], high=of_slope["high"]),
             intercept_interval=Interval(low=sure.intercept[0], high=sure.intercept[1]),
-            observed_to_expected=Estimate(**_estimate(observed_to_expected, sure.observed_to_expected)),
-            ici=Estimate(**_estimate(ici, sure.ici)),
+            observed_to_expected=Estimate(**widened(observed_to_expected, sure.observed_to_expected, 1.0)),
+            **smooth(truth.astype(float), probability, seed, inflated),
         ),
-        net_benefit=tuple(decision.net_benefit(truth, probability, THRESHOLDS).tolist()),
+        net_benefit=tuple(benefit.tolist()),
         net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.tolist())),
     )
 
@@ -175,14 +194,12 @@ def _line(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -
     }
 
 
-def _estimate(value: float, ends: tuple[float, float]) -> dict[str, float]:
-    return {"value": value, "low": ends[0], "high": ends[1]}
-
-
-def _average_precision(truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], seed: int) -> AveragePrecision:
-    low, high = average_precision_interval(truth, score, np.random.default_rng(seed))
+def _average_precision(
+    truth: Bool[np.ndarray, " n"], score: Float[np.ndarray, " n"], seed: int, inflated: float
+) -> AveragePrecision:
+    ends = average_precision_interval(truth, score, np.random.default_rng(seed))
     value = discrimination.average_precision(truth, score)
-    return AveragePrecision(value=value, low=low, high=high, chance=float(truth.mean()))
+    return AveragePrecision(**widened(value, ends, inflated, least=0.0, most=1.0), chance=float(truth.mean()))
 
 
 def _operating_point(rows: pd.DataFrame) -> OperatingPoint | None:
@@ -236,22 +253,24 @@ def _fold(repeat: int, fold: int, here: pd.DataFrame) -> BinaryFold:
     )
 
 
-def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator) -> Roc:
+def roc(rows: pd.DataFrame, pooled: pd.DataFrame, generator: np.random.Generator, inflated: float) -> Roc:
     """True positive rates over a grid of false positive rates: mean and sample deviation over folds, pooled, and its band.
 
     The mean of folds is vertical averaging (Fawcett 2006, doi:10.1016/j.patrec.2005.10.010). The band holds, at each false
-    positive rate, 95 % of the curves of patients drawn with replacement within their class; it is pointwise.
+    positive rate, 95 % of the curves of patients drawn with replacement within their class, and is `inflated` times as wide; it
+    is pointwise.
     """
     truth, score = flags(pooled.truth), floats(pooled.score)
     folds = [interpolated_roc(flags(here.truth), floats(here.score)) for _, _, here in by_fold(rows)]
     defined = np.array([values for values in folds if not math.isnan(values[0])]).reshape(-1, len(GRID))
     unknown = np.full(len(GRID), math.nan)
-    low, high = band(truth, score, generator)
+    curve = interpolated_roc(truth, score)
+    low, high = (end.clip(0, 1) for end in intervals.widened(curve, *band(truth, score, generator), inflated))
     return Roc(
         false_positives=tuple(GRID.tolist()),
         mean=tuple((defined.mean(axis=0) if len(defined) else unknown).tolist()),
         deviation=tuple((defined.std(axis=0, ddof=1) if len(defined) > 1 else unknown).tolist()),
-        pooled=tuple(interpolated_roc(truth, score).tolist()),
+        pooled=tuple(curve.tolist()),
         low=tuple(low.tolist()),
         high=tuple(high.tolist()),
     )

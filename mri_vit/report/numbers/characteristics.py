@@ -18,16 +18,18 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import MISSING, numbers
 from mri_vit.data.covariates import clinical_columns
-from mri_vit.metrics import concordance, discrimination
+from mri_vit.metrics import concordance, discrimination, within_fold
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
-from mri_vit.metrics.discrimination import auc_interval
+from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.prepare.patient import kind_of_reason
-from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
+from mri_vit.report.numbers import chance
+from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, outcome, widened
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.endpoints import FollowUp
 from mri_vit.report.schema.measured import TABLE_DAYS, EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
+from mri_vit.report.schema.parts import Design
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
@@ -273,11 +275,23 @@ def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) ->
 
 
 def subgroup_figures(
-    kind: EndpointKind, cohort: pd.DataFrame, columns: tuple[str, ...], tables: Mapping[str, pd.DataFrame], seed: int
+    kind: EndpointKind,
+    cohort: pd.DataFrame,
+    columns: tuple[str, ...],
+    tables: Mapping[str, pd.DataFrame],
+    design: Design,
+    seed: int,
 ) -> tuple[SubgroupFigures, ...]:
-    """AUC or Harrell's C by column of the cohort table, level and compared model; none for a missing column or one level."""
+    """AUC or Harrell's C by column of the cohort table, level and compared model; none for a missing column or one level.
+
+    Intervals allow for refitting unless no model was trained on these patients.
+    """
     of_kind = _auc if kind == "binary" else _harrell_c
-    return tuple(SubgroupFigures(*group, len(here), *of_kind(here, seed)) for group, here in _subgroups(cohort, columns, tables))
+    inflated = {model: chance.inflation(first_repeat(rows), design) for model, rows in tables.items()}
+    return tuple(
+        SubgroupFigures(*group, len(here), *of_kind(here, inflated[group[-1]], seed))
+        for group, here in _subgroups(cohort, columns, tables)
+    )
 
 
 def _subgroups(
@@ -324,21 +338,22 @@ def ordered_levels(level_of: pd.Series) -> list[str]:
     )
 
 
-def _auc(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+def _auc(here: pd.DataFrame, inflated: float, seed: int) -> tuple[int, int, float, float, float]:
     """Patients with the label, those of the rarer class, and the AUC with its interval; an undefined value has no interval."""
     truth, score = flags(here.truth), floats(here.score)
     value, positive = discrimination.auc(truth, score), int(truth.sum())
-    low, high = (math.nan, math.nan) if math.isnan(value) else auc_interval(truth, score)
+    variance = discrimination.delong_variance(truth, score)
+    low, high = wilson_of_auc(value, variance, positive, len(here) - positive, refits=inflated > 1)
     return positive, min(positive, len(here) - positive), value, low, high
 
 
-def _harrell_c(here: pd.DataFrame, seed: int) -> tuple[int, int, float, float, float]:
+def _harrell_c(here: pd.DataFrame, inflated: float, seed: int) -> tuple[int, int, float, float, float]:
     """Likewise deaths, twice, and C."""
     seen = outcome(here)
     value, events = concordance.harrell_c(seen.time_days, seen.event, seen.risk), int(seen.event.sum())
-    interval = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    low, high = (math.nan, math.nan) if math.isnan(value) else interval
-    return events, events, value, low, high
+    ends = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
+    wide = widened(value, ends, within_fold.interval_inflation(value, inflated), least=0.0, most=1.0)
+    return events, events, value, wide["low"], wide["high"]
 
 
 def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:

@@ -157,14 +157,17 @@ class Shared:
     measured: dict[str, MeasuredFigure] = field(default_factory=dict)  # by figure, once it was asked for
 
 
-def pairs_of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflated: float, seed: int) -> tuple[Pair, ...]:
+def pairs_of_endpoint(
+    endpoint: Endpoint, tables: Tables, alive: Tables, inflated: float, of_one_repeat: float, seed: int
+) -> tuple[Pair, ...]:
     """Every two models, in the order of `tables`; models on permuted labels are left out.
 
     Parameters
     ----------
     tables : by model, rows as `judged.known_rows` gives them.
     alive : by model, of a survival endpoint, predicted probabilities as `judged.chances_alive` gives them.
-    inflated : as `chance.inflation` gives it; it multiplies every standard error.
+    inflated : as `chance.inflation` gives it.
+    of_one_repeat : the same of one repeat, for Brier scores of mean scores, whose models share their patients.
     seed : of the study.
     """
     own = {model: rows.set_index(ROW).index.sort_values() for model, rows in tables.items() if model not in PERMUTED}
@@ -186,7 +189,7 @@ def pairs_of_endpoint(endpoint: Endpoint, tables: Tables, alive: Tables, inflate
                 other=other,
                 n=len(both.people),
                 score=_part(within_fold.refitted_comparison(both.within_folds[model], both.within_folds[other], inflated)),
-                brier=errors and _part(errors.difference(model, other, inflated)),
+                brier=errors and _part(errors.difference(model, other, of_one_repeat)),
             )
         )
     return tuple(found)

@@ -8,16 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.metrics import discrimination, survival
+from mri_vit.metrics import discrimination, intervals, survival
+from mri_vit.metrics.calibration import smooth_calibration
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
 from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
-from mri_vit.report.schema.parts import OWN, CalibrationGroup, Repeat
+from mri_vit.report.schema.parts import OWN, CalibrationGroup, Estimate, Repeat, SmoothCurve
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.schema import Endpoint
 
@@ -181,6 +183,25 @@ class Outcome:
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
     return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
+
+
+def widened(
+    value: float, ends: tuple[float, float], inflated: float, least: float = -math.inf, most: float = math.inf
+) -> dict[str, float]:
+    """Fields of an estimate, its interval `inflated` times as wide (see `intervals.widened`) and within `least` and `most`."""
+    low, high = intervals.widened(np.array([value]), np.array(ends[:1]), np.array(ends[1:]), inflated)
+    return {"value": value, "low": float(low.clip(least)[0]), "high": float(high.clip(None, most)[0])}
+
+
+def smooth(observed: Float[np.ndarray, " n"], probability: Float[np.ndarray, " n"], seed: int, inflated: float) -> dict[str, Any]:
+    """Fields of a result about its smooth calibration curve (see `calibration.smooth_calibration`); empty without a patient."""
+    found = smooth_calibration(observed, probability, np.random.default_rng(seed), inflated)
+    if not found:
+        return {}
+    distances = {"ici": found.ici, "e50": found.e50, "e90": found.e90}
+    fields: dict[str, Any] = {key: Estimate(value=value, low=low, high=high) for key, (value, low, high) in distances.items()}
+    columns = {name: tuple(getattr(found, name).tolist()) for name in SmoothCurve.model_fields}
+    return fields | {"curve": SmoothCurve(**columns)}
 
 
 def calibration_groups(found: Reliability | SurvivalCalibration) -> tuple[CalibrationGroup, ...]:

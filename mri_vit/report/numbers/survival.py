@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
-from mri_vit.metrics import concordance, cox, decision, ipcw, within_fold
+from mri_vit.metrics import concordance, cox, decision, intervals, ipcw, within_fold
 from mri_vit.metrics import survival as curves
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
@@ -49,7 +49,7 @@ from mri_vit.report.schema.endpoints import (
     UnoC,
 )
 from mri_vit.report.schema.measured import TABLE_DAYS, TAU_DAYS, Caveats, Measurement
-from mri_vit.report.schema.parts import Band, Design, Estimate, Value
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, Band, Design, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients
@@ -57,6 +57,7 @@ from mri_vit.settings.schema import Endpoint
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
+SMALLEST_CHANCE = 1e-6  # to live or to die: beyond, log(-log S) has no end
 MAX_TICKS = 7  # more columns of numbers at risk than this run into each other at a figure's width
 
 
@@ -72,8 +73,16 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
     """
     pooled = averaged(rows)
     seen = outcome(pooled)
-    low, high = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
     tested = chance.measure(endpoint, rows, background)
+    inflated = chance.inflation(first_repeat(rows), background.design)  # of one repeat: a mean risk's models share their patients
+    ranked = within_fold.interval_inflation(tested.judged.value, inflated)
+    harrell = judged.widened(
+        concordance.harrell_c(seen.time_days, seen.event, seen.risk),
+        concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed)),
+        ranked,
+        least=0.0,
+        most=1.0,
+    )
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     figures = SurvivalFigures(
         n=len(pooled),
@@ -81,12 +90,12 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
         judged=tested.judged,
         retraining=tested.retraining,
         within_sites=tested.within_sites,
-        harrell_c=Estimate(value=concordance.harrell_c(seen.time_days, seen.event, seen.risk), low=low, high=high),
-        harrell_c_half_width=(high - low) / 2,
+        harrell_c=Estimate(**harrell),
+        harrell_c_half_width=(harrell["high"] - harrell["low"]) / 2,
         harrell_c_within_folds=Value(value=_within(rows)) if judged.has_folds(rows) else None,
-        uno_c=_uno(seen, seed),
-        **vars(_auc_over_time(seen, table_days(alive.columns), seed)),
-        **vars(of_probabilities(pooled, alive, seed)),
+        uno_c=_uno(seen, seed, ranked),
+        **vars(_auc_over_time(seen, table_days(alive.columns), seed, background.design not in NOT_TRAINED_ON)),
+        **vars(of_probabilities(pooled, alive, seed, inflated)),
         **vars(of_risk_groups(rows, tested.judged.value, background.design)),
         hazard=hazard_ratios(seen, rows, tested.judged.value, background.design),
         folds=folds,
@@ -128,10 +137,11 @@ class OfProbabilities:
     curve: OverTime | None = None
 
 
-def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> OfProbabilities:
+def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, inflated: float) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
-    `reference` predicts the Kaplan-Meier curve of all patients for each.
+    `reference` predicts the Kaplan-Meier curve of all patients for each. Intervals are `inflated` times as wide as for
+    predictions as given.
     """
     alive = alive.loc[alive.index.isin(pooled.patient)]
     if not len(alive):
@@ -144,24 +154,20 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
     same_curve = _kaplan_meier_at(seen, days)
     listed = table_days(days)
     shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
-    low, high = ipcw.integrated_brier_interval(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
+    ends = ipcw.integrated_brier_intervals(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
+    of_score, of_scaled = ((float(low), float(high)) for low, high in ends.T)
+    score = ipcw.integrated_brier(seen.time_days, seen.event, chances, days)
+    scaled = ipcw.scaled_integrated_brier(seen.time_days, seen.event, chances, days)
     return OfProbabilities(
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
         integrated_brier=IntegratedBrier(
-            value=ipcw.integrated_brier(seen.time_days, seen.event, chances, days),
+            **judged.widened(score, of_score, inflated, least=0.0),
             reference=ipcw.integrated_brier(seen.time_days, seen.event, same_curve, days),
-            low=low,
-            high=high,
+            scaled=Estimate(**judged.widened(scaled, of_scaled, inflated, most=1.0)),
         ),
-        calibration_at=tuple(
-            CalibrationAt(
-                days=day,
-                groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, chances[:, c], float(day))),
-            )
-            for c, day in shown
-        ),
+        calibration_at=tuple(_calibration(seen, chances[:, column], day, seed, inflated) for column, day in shown),
         decision_at=tuple(
-            _decision(seen, 1 - chances[:, column], day)
+            _decision(seen, 1 - chances[:, column], day, inflated)
             for column, day in shown
             if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)
         ),
@@ -174,11 +180,33 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int) -> Of
     )
 
 
-def _uno(seen: Outcome, seed: int) -> UnoC:
+def _calibration(seen: Outcome, alive: Float[np.ndarray, " n"], day: float | int, seed: int, inflated: float) -> CalibrationAt:
+    """Predicted against observed survival at a day.
+
+    The slope is the coefficient of log(-log S) in a Cox regression (Crowson et al. 2016, doi:10.1177/0962280213497434); the
+    smooth curve is of pseudo-values (Gerds et al. 2014, doi:10.1002/sim.6152). O:E, with its interval, is of Kaplan and Meier's.
+    """
+    log_hazard = np.log(-np.log(alive.clip(SMALLEST_CHANCE, 1 - SMALLEST_CHANCE)))
+    per_sd, sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, log_hazard, inflated), float(np.std(log_hazard, ddof=1))
+    slope = {end: math.log(ratio) / sd if (ratio := getattr(per_sd, end)) > 0 else math.nan for end in Estimate.model_fields}
+    whole = curves.calibration_at(seen.time_days, seen.event, alive, float(day), groups=1)
+    expected = 1 - float(whole.predicted[0])
+    died = {"value": whole.observed, "low": whole.high, "high": whole.low}  # few alive are many who died
+    observed = curves.pseudo_survival(seen.time_days, seen.event, float(day))
+    return CalibrationAt(
+        days=day,
+        groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, alive, float(day))),
+        slope=Estimate(**slope),
+        observed_to_expected=Estimate(**{end: (1 - float(share[0])) / expected for end, share in died.items()}),
+        **(judged.smooth(observed, alive, seed, inflated) if np.isfinite(observed).all() else {}),
+    )
+
+
+def _uno(seen: Outcome, seed: int, inflated: float) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
+    ends = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
     value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
-    return UnoC(value=value, low=low, high=high, tau_days=tau)
+    return UnoC(**judged.widened(value, ends, inflated, least=0.0, most=1.0), tau_days=tau)
 
 
 @dataclass(frozen=True)
@@ -189,10 +217,10 @@ class OverDays:
     mean_auc: float
 
 
-def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int) -> OverDays:
+def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int, refits: bool) -> OverDays:
     days = np.array(listed)
     values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
-    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed))
+    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed), refits=refits)
     at = tuple(
         AucAt(
             days=_written(day),
@@ -218,10 +246,11 @@ def _written(day: float) -> float | int:
     return int(day) if float(day).is_integer() else float(day)
 
 
-def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int) -> DecisionAt:
+def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int, inflated: float) -> DecisionAt:
     benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
     of_all = decision.survival_net_benefit(seen.time_days, seen.event, np.ones(len(seen.event)), THRESHOLDS, float(day))
-    low, high = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    band = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    low, high = intervals.widened(benefit, *band, inflated)
     return DecisionAt(
         days=day,
         net_benefit=tuple(benefit.tolist()),

@@ -23,11 +23,13 @@ from mri_vit.report.schema.parts import (
     Number,
     Part,
     Sentences,
+    SmoothCurve,
     Subgroup,
     Tests,
     Value,
 )
 
+SCALED = "1 at best, 0 without a model; null before 0.6"
 Days = int | float  # whole days are written without a decimal point
 RiskGroup = Literal["low risk", "high risk"]
 
@@ -61,6 +63,7 @@ class Brier(Estimate):
     resolution: Number = Field(description="how far observed shares differ between bins")
     uncertainty: Number = Field(description="variance of the label")
     within: Number = Field(description="what bins of unequal scores add")
+    scaled: Estimate | None = Field(default=None, description=f"1 − Brier / uncertainty; {SCALED}")
 
 
 class _Line(Part):
@@ -74,12 +77,18 @@ class _Line(Part):
 
 
 class Calibration(_Line):
-    """How well predicted probabilities agree with observed shares; intervals by a bootstrap of patients."""
+    """How well predicted probabilities agree with observed shares; intervals by a bootstrap of patients.
+
+    `e50`, `e90` and `curve` are null in reports before 0.6.
+    """
 
     slope_interval: Interval = Field(description="of `slope`; null ends where too many resamples have no finite line")
     intercept_interval: Interval = Field(description="of `intercept`; null ends as for `slope_interval`")
     observed_to_expected: Estimate = Field(description="O:E ratio: positives seen for each expected, 1 at best")
     ici: Estimate = Field(description="integrated calibration index: mean distance from a smooth calibration curve, 0 at best")
+    e50: Estimate | None = Field(default=None, description="median distance")
+    e90: Estimate | None = Field(default=None, description="90th percentile of the distance")
+    curve: SmoothCurve | None = Field(default=None, description="local regression, as R's loess by default")
 
 
 class _Label(Part):
@@ -245,6 +254,7 @@ class IntegratedBrier(BrierScore):
 
     low: Number = Field(description="lower end of the 95 % confidence interval of `value`, by a bootstrap of patients")
     high: Number = Field(description="upper end of it")
+    scaled: Estimate | None = Field(default=None, description=f"1 − `value` / `reference`; {SCALED}")
 
 
 class _At(Part):
@@ -256,10 +266,16 @@ class BrierAt(BrierScore, _At):  # keys in the order of the bases, the last firs
 
 
 class CalibrationAt(Part):
-    """Predicted and observed survival at one time."""
+    """Predicted and observed survival at one time; all but `groups` are null in reports before 0.6."""
 
     days: Days = Field(description="days from imaging")
     groups: tuple[CalibrationGroup, ...] = Field(description="groups of about equal size, by predicted survival")
+    slope: Estimate | None = Field(default=None, description="of log(−log S) in a Cox regression, 1 at best")
+    observed_to_expected: Estimate | None = Field(default=None, description="O:E ratio of deaths by then, 1 at best")
+    ici: Estimate | None = Field(default=None, description="mean distance from a smooth curve of pseudo-values, 0 at best")
+    e50: Estimate | None = Field(default=None, description="median distance")
+    e90: Estimate | None = Field(default=None, description="90th percentile of the distance")
+    curve: SmoothCurve | None = Field(default=None, description="observed against predicted survival")
 
 
 class OverTime(Part):

@@ -355,7 +355,19 @@ class Sentences(Part):
     )
     too_good: str | None = Field(description="why a result is better than can be believed unchecked, in words; else null")
     verdict: str = Field(description="the verdict in words")
+    probabilities: str | None = Field(
+        default=None, description="whether probabilities beat those of no model, in words; null without any, and before 0.6"
+    )
     verdict_kind: Kind = Field(description="the verdict in one word: against chance, by the rules in `rules`")
+
+
+class SmoothCurve(Part):
+    """A smooth calibration curve with its pointwise 95 % band."""
+
+    predicted: tuple[Number, ...]
+    observed: tuple[Number, ...]
+    low: tuple[Number, ...] = Field(description="lower end of the band; null where all outcomes are equal")
+    high: tuple[Number, ...] = Field(description="upper end of the band; likewise")
 
 
 class Fold(Part):

@@ -11,6 +11,8 @@ from mri_vit.report.schema.endpoints import (
     BinaryEndpoint,
     BinaryResult,
     BrierAt,
+    Calibration,
+    CalibrationAt,
     Days,
     HazardRatio,
     OperatingPoint,
@@ -106,6 +108,9 @@ def _result_figures(result: Result) -> list[str]:
     for key, words in NAMES.items():
         if words not in figures[0] and (part := getattr(result, key, None)):
             figures.append(f"{words} {number(part.value) if isinstance(part, Value) else interval(part)}")
+    brier = result.brier if isinstance(result, BinaryResult) else result.integrated_brier
+    if brier and brier.scaled and is_known(brier.scaled):
+        figures.append(f"scaled Brier score {interval(brier.scaled)}")
     figures += [f"remark: {escape(result.remark).rstrip('.')}"] if result.remark else []
     if is_defined(result.fold_variance):
         figures.append(f"folds {number(result.fold_mean)} ± {number(result.fold_variance, 4)} (mean ± sample variance)")
@@ -155,9 +160,11 @@ def _at_horizons(results: Sequence[SurvivalResult]) -> list[Measure[SurvivalResu
     """AUC(t) and Brier(t) at every horizon that a model has."""
     aucs = sorted({point.days for result in results for point in result.auc_at})
     briers = sorted({point.days for result in results for point in result.brier_at})
+    calibrated = sorted({point.days for result in results for point in result.calibration_at})
     return [
         *(Measure(f"AUC({days} days), cumulative/dynamic", _auc_at(days)) for days in aucs),
         *(Measure(f"Brier score at {days} days (Kaplan–Meier alone)", _brier_at(days)) for days in briers),
+        *(Measure(f"Calibration at {days} days [95 %]", _calibration_at(days)) for days in calibrated),
     ]
 
 
@@ -173,6 +180,23 @@ def _brier_at(days: Days) -> Callable[[SurvivalResult], str | None]:
         return f"{number(point.value)} ({number(point.reference)})"
 
     return lambda r: next((write(point) for point in r.brier_at if point.days == days), None)
+
+
+def _calibration_at(days: Days) -> Callable[[SurvivalResult], str | None]:
+    def write(at: CalibrationAt, n: int) -> str | None:
+        parts = {"slope": at.slope, "O:E": at.observed_to_expected, "ICI": at.ici}
+        known = [f"{name} {interval(part, n, 2)}" for name, part in parts.items() if part and is_defined(part.value)]
+        return "; ".join(known + ([f"E50, E90 {distances}"] if (distances := _distances(at, n)) else [])) or None
+
+    return lambda r: next((write(at, r.n) for at in r.calibration_at if at.days == days), None)
+
+
+def _distances(found: Calibration | CalibrationAt, n: int) -> str | None:
+    return f"{interval(found.e50, n)}, {interval(found.e90, n)}" if found.e50 and found.e90 else None
+
+
+def _scaled(scaled: Estimate | None, n: int) -> str | None:
+    return scaled and interval(scaled, n)
 
 
 def _spread(result: Result) -> str | None:
@@ -261,8 +285,6 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Patients (positive)", lambda r: f"{r.n} ({r.positive})"),
     Measure("AUC, judged [95 %, corrected for refitting]", judged),
     Measure("AUC, all patients [DeLong 95 %]", lambda r: interval(r.auc, r.n)),
-    Measure("AUC, all patients, Wilson 95 %", lambda r: ends(r.auc_wilson.low, r.auc_wilson.high)),
-    Measure("AUC, all patients, bootstrap 95 %", lambda r: ends(r.auc_bootstrap.low, r.auc_bootstrap.high)),
     Measure("AUC, mean ± variance over folds", _spread),
     Measure(TEST, _chance_test),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
@@ -271,6 +293,7 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
     Measure("Average precision [bootstrap 95 %]", lambda r: interval(r.average_precision, r.n)),
     Measure("Prevalence, the average precision of chance", lambda r: number(r.average_precision.chance)),
     Measure("Brier score [bootstrap 95 %]", lambda r: r.brier and interval(r.brier, r.n, 4)),
+    Measure("Scaled Brier score, 0 without a model [bootstrap 95 %]", lambda r: r.brier and _scaled(r.brier.scaled, r.n)),
     Measure("Brier score: reliability (lower is better)", lambda r: r.brier and number(r.brier.reliability, 4, r.n)),
     Measure("Brier score: resolution (higher is better)", lambda r: r.brier and number(r.brier.resolution, 4, r.n)),
     Measure("Brier score: uncertainty", lambda r: r.brier and number(r.brier.uncertainty, 4, r.n)),
@@ -283,6 +306,7 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
         lambda r: r.calibration and interval(r.calibration.observed_to_expected, r.n),
     ),
     Measure("Integrated calibration index (ICI) [bootstrap 95 %]", lambda r: r.calibration and interval(r.calibration.ici, r.n)),
+    Measure("E50, E90: median and 90th percentile of that distance", lambda r: r.calibration and _distances(r.calibration, r.n)),
     Measure("Expected calibration error", lambda r: r.calibration and number(r.calibration.ece, n=r.n)),
     _rate("Sensitivity at the fold's threshold", lambda point: point.sensitivity),
     _rate("Specificity", lambda point: point.specificity),
@@ -305,4 +329,8 @@ SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Restricted mean survival, high minus low risk [95 %]", _restricted_mean),
     Measure("AUC(t), mean over time", lambda r: number(r.mean_auc, n=r.n)),
     Measure("Integrated Brier score [bootstrap 95 %] (Kaplan–Meier alone)", _integrated_brier),
+    Measure(
+        "Scaled integrated Brier score, 0 without a model [bootstrap 95 %]",
+        lambda r: r.integrated_brier and _scaled(r.integrated_brier.scaled, r.n),
+    ),
 )

@@ -44,11 +44,13 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "auc_within_folds": "The AUC was also computed over pairs of patients of the same fold [@janes].",
     "average_precision": "Average precision has an interval from the same kind of bootstrap and is read against the share of "
     "positives.",
-    "brier": "The Brier score [@brier] was computed from the predicted probabilities; its interval is from a bootstrap of "
-    f"patients ({RESAMPLES} resamples) [@bootstrap].",
+    "brier": "The Brier score [@brier] was computed from the predicted probabilities, and scaled by that of a model that gives "
+    "every patient the share of positives here [@ipa]; intervals are from a bootstrap of patients "
+    f"({RESAMPLES} resamples) [@bootstrap].",
     "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration], "
-    "by the ratio of observed to expected positives and by the integrated calibration index [@austin], with intervals from the "
-    f"same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
+    "by the ratio of observed to expected positives, by a smooth curve (local regression as R's loess has it, drawn between the "
+    "ends of its cells) and the mean, median and 90th percentile of the distance from it, ICI, E50 and E90 [@austin], with "
+    f"intervals from the same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
@@ -61,8 +63,11 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring; its "
     "intervals are Wilson's [@wilson], by the spread of a bootstrap of patients.",
     "brier_at": "The Brier score of predicted survival at fixed times is weighted for censoring [@graf].",
-    "integrated_brier": "The Brier score was also integrated over time [@graf], with an interval from a bootstrap of patients.",
-    "calibration_at": "Predicted survival was compared with observed survival by the Kaplan-Meier method [@kaplan].",
+    "integrated_brier": "The Brier score was also integrated over time [@graf], and scaled by that of the Kaplan-Meier curve of "
+    "these patients [@ipa], with intervals from a bootstrap of patients.",
+    "calibration_at": "Predicted survival was compared with observed survival by the Kaplan-Meier method [@kaplan], by the slope "
+    "of a Cox regression on its complementary log-log [@crowson], and by a smooth curve of pseudo-values [@gerds], with the same "
+    "distances.",
     "groups": "Patients of low and of high risk are shown by Kaplan-Meier curves [@kaplan].",
     "logrank": "The two groups were compared by the log-rank test [@mantel].",
     "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
@@ -76,7 +81,9 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "[@wilson,newcombe].",
     "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
-    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C.",
+    "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C, and "
+    "so are those of pooled and subgroup figures of rank; intervals of Brier scores, slopes, calibration curves and net benefit "
+    "are sqrt(2) times as wide as for scores as given.",
     "refits:survival": "So are the variances of log hazard ratios and restricted means, and the log-rank statistic is halved.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.report.schema.endpoints import Numbers
+from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import OWN, Comparators, Comparison
@@ -22,7 +22,7 @@ from mri_vit.report.verdicts import (
     agrees,
 )
 from mri_vit.report.words.endpoint_results import less_within
-from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, listed, number, p_value, signed
+from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, is_known, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -33,12 +33,13 @@ LEAK = (
     "patients; this endpoint is not judged until the cause is known"
 )
 SITE_WARNING = "warning: the model's CLS vector predicts the site, so the model may use the site as a shortcut"
-UNJUDGED: Mapping[Unjudged, str] = {
+UNJUDGED: dict[Unjudged, str] = {
     "few": f"fewer than {MIN_RARER_GROUP} patients of the rarer class",
     "one class": "all patients have the same label",
     "no pair": "no fold has two patients to compare",
     "no interval": "the interval is undefined",
 }
+UNJUDGED_SURVIVAL = UNJUDGED | {"few": f"fewer than {MIN_RARER_GROUP} deaths", "one class": "no patient died"}
 TOO_GOOD: Mapping[TooGood, str] = {
     "truth": "the scores reproduce the labels exactly",
     "gap": f"the probabilities of the two classes are at least {MIN_PROBABILITY_GAP:g} apart, "
@@ -61,7 +62,7 @@ def verdict_sentence(result: Numbers, verdict: Verdict, notes: Mapping[str, str]
 def against_chance(result: Numbers, verdict: Verdict) -> str:
     """Better or worse than chance, indistinguishable from it, or why it cannot be judged, with the figures that say so."""
     if verdict.unjudged:
-        return f"cannot be judged: {UNJUDGED[verdict.unjudged]} (n = {result.n}, {result.marked} {result.marked_as})"
+        return f"cannot be judged: {why_unjudged(result, verdict.unjudged)} (n = {result.n}, {result.marked} {result.marked_as})"
     test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
@@ -77,6 +78,11 @@ def against_chance(result: Numbers, verdict: Verdict) -> str:
         "worse": f"worse than chance ({figures}): {BELOW}",
         "undefined": "",
     }[verdict.against_chance]
+
+
+def why_unjudged(result: Numbers, reason: Unjudged) -> str:
+    """Why a result is not judged, in the words of its kind."""
+    return (UNJUDGED if isinstance(result, BinaryNumbers) else UNJUDGED_SURVIVAL)[reason]
 
 
 def against_controls(result: Numbers, verdict: Verdict, notes: Mapping[str, str]) -> str:
@@ -135,6 +141,20 @@ def site_told(result: Numbers) -> str:
     return f"the model's CLS vector predicts the site, but the result holds within sites ({figures})"
 
 
+def probabilities(result: Numbers) -> str | None:
+    """Whether a result's probabilities beat one number, or one curve, for all patients; ranks may be good where they do not."""
+    brier = result.brier if isinstance(result, BinaryNumbers) else result.integrated_brier
+    if not brier or not (scaled := brier.scaled) or not is_known(scaled):
+        return None
+    same = "the same probability" if isinstance(result, BinaryNumbers) else "the same survival curve"
+    figures = f"scaled Brier score {interval(scaled, digits=2)}; 0 is no model, 1 perfect"
+    if scaled.low > 0:
+        return f"Probabilities are better than {same} for every patient ({figures})"
+    if scaled.high < 0:
+        return f"Probabilities are worse than {same} for every patient ({figures})"
+    return f"No evidence that probabilities are better than {same} for every patient ({figures})"
+
+
 def too_good(verdict: Verdict) -> str | None:
     """Why a result asks for a check before it is believed."""
     if not verdict.too_good:
@@ -162,8 +182,11 @@ def verdict_rules() -> list[str]:
         "prove that labels are flipped (Parker et al. 2007). Otherwise: “no evidence that it beats chance”. Only the p decides.",
         "The interval shown first is Wilson's with an effective number of patients; where many of these count as ranked wrongly, "
         "the normal interval replaces it. It uses the larger of DeLong's and Newcombe's variance (for C: the variance of the "
-        "infinitesimal jackknife), multiplied by 1 + 4 a (1 − a) where models were refitted; a is the value. The table of all "
-        "measures has DeLong's and other intervals of the given scores.",
+        "infinitesimal jackknife), multiplied by 1 + 4 a (1 − a) where models were refitted; a is the value. The intervals in "
+        "the table of all measures allow for refitting too.",
+        "Whether probabilities are better than no model is said beside the verdict and does not change it: by the scaled Brier "
+        "score, 1 less the Brier score over that of the same probability (or survival curve) for every patient, and its 95 % "
+        "interval. A model may rank patients well and give poor probabilities.",
         "A model that is better than chance is compared with every control by a paired test of the judged value (DeLong's within "
         "folds for an AUC, the infinitesimal jackknife for C; standard errors times √(1 + (c² − 1) 4 a (1 − a)), a the mean of "
         "both values). It beats the controls when the largest "
@@ -215,6 +238,7 @@ UNJUDGED_SHORT: dict[Unjudged, str] = {
     "no pair": "No pair to compare: not judged",
     "no interval": "Interval undefined: not judged",
 }
+UNJUDGED_SHORT_SURVIVAL = UNJUDGED_SHORT | {"few": "Too few deaths to judge", "one class": "No patient died: not judged"}
 NOT_BETTER = "tested only where the result beats chance"
 
 
@@ -233,7 +257,7 @@ def card_headline(result: Numbers, verdict: Verdict) -> str:
     if verdict.leaks:
         return "Labels may leak: not judged"
     if verdict.unjudged:
-        return UNJUDGED_SHORT[verdict.unjudged]
+        return (UNJUDGED_SHORT if isinstance(result, BinaryNumbers) else UNJUDGED_SHORT_SURVIVAL)[verdict.unjudged]
     if verdict.against_chance == "worse":
         return "Worse than chance"
     if verdict.against_chance == "chance":
@@ -296,7 +320,8 @@ def comparators(sides: Sides, models: Mapping[str, Numbers], verdicts: Mapping[s
     if sides.leaks:
         return Comparators(better=(), worse=(), sentence=f"{OWN} is not compared with its comparators, because labels may leak")
     if sides.unjudged:
-        sentence = f"{OWN} is not compared with its comparators, because it cannot be judged: {UNJUDGED[sides.unjudged]}"
+        reason = why_unjudged(next(iter(models.values())), sides.unjudged)
+        sentence = f"{OWN} is not compared with its comparators, because it cannot be judged: {reason}"
         return Comparators(better=(), worse=(), sentence=sentence)
     return Comparators(better=sides.better, worse=sides.worse, sentence=_comparators_sentence(sides, models, verdicts))
 

@@ -1,10 +1,10 @@
 """What stands beside the verdict: how often does it err, and how often is it silent? Each line beside what it replaced.
 
-    .venv/bin/python pipelines/reproduce.py null_studies/beside --studies 1000      (10 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/beside --studies 1000      (30 minutes on one core)
 
-A study is a ridge regression on 20 features, refitted in each fold, of labels or of martingale residuals (Therneau, Grambsch &
-Fleming 1990, doi:10.1093/biomet/77.1.147), and is measured by the report's own functions. Rates are in per cent of the studies,
-with Wilson's intervals; of sites, of the studies whose result is better than chance.
+A study is a ridge or logistic regression on 20 features, refitted in each fold, of labels or of martingale residuals (Therneau,
+Grambsch & Fleming 1990, doi:10.1093/biomet/77.1.147), and is measured by the report's own functions. Rates are in per cent of
+the studies, with Wilson's intervals; of sites, of the studies whose result is better than chance.
 """
 
 from __future__ import annotations
@@ -18,23 +18,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
+from sklearn.linear_model import LogisticRegression
 
 from mri_vit.cli.arguments import Count
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
-from mri_vit.metrics import within_fold
+from mri_vit.metrics import calibration, within_fold
 from mri_vit.metrics.discrimination import auc, auc_within
 from mri_vit.metrics.intervals import rate
-from mri_vit.report.numbers import chance, survival
+from mri_vit.report.numbers import binary, chance, characteristics, survival
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, outcome
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
-from mri_vit.report.schema.parts import Design
+from mri_vit.report.schema.parts import OWN, Design
 from mri_vit.report.verdicts import ALPHA_BELOW
 from mri_vit.settings.schema import Endpoint
 from reproductions.null_studies.comparisons import FEATURES, PENALTY, deal
 
 KNOWING = 5  # features that a label or a site may shift
 EFFECT = {60: 0.5, 82: 0.5, 150: 0.4, 300: 0.4}  # shift of these between the classes: an AUC of about 0.7
+SUBGROUP = 0.4  # of the patients
+OTHERS = 4000  # patients on which a fold's model is measured: an AUC to 0.01
 SITE_SHIFT = 1.5  # standard deviation of the sites' own shifts, where features tell the site
 NO_NULLS, NO_SEEDS = pd.DataFrame(columns=pd.Index(NULL_COLUMNS)), pd.DataFrame(columns=pd.Index(SEED_COLUMNS))
 MARKER, DEATH = Endpoint(name="marker", kind="binary"), Endpoint(name="death", kind="survival", time="days", event="died")
@@ -94,13 +97,39 @@ def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], 
     return study
 
 
+def probabilities(n: int, folds: int, effect: float) -> Callable[[np.random.Generator], Claims]:
+    """A marker by logistic regressions: does an interval miss what the folds' own models reach on other patients?"""
+
+    def study(random: np.random.Generator) -> Claims:
+        x, truth = _marker(random, n, effect)
+        others, theirs = _marker(random, OTHERS, effect)
+        fold, score, reached = deal(random, truth, folds), np.empty(n), []
+        for k in range(folds):
+            model = LogisticRegression(C=1 / PENALTY).fit(x[fold != k], truth[fold != k])
+            score[fold == k] = model.predict_proba(x[fold == k])[:, 1]
+            reached.append(_of_probabilities(theirs, model.predict_proba(others)[:, 1]))
+        own = dict(zip(reached[0], np.mean([list(one.values()) for one in reached], axis=0), strict=True))
+        rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth, "score": score})
+        cohort = pd.DataFrame({"patient": rows.patient, "side": np.where(random.random(n) < SUBGROUP, "left", "right")})
+        claims: dict[str, bool] = {}
+        for when, design in AS_GIVEN_AND_NOW.items():
+            found = binary.of_probabilities(truth, score, 0, chance.inflation(rows, design))
+            if not (found.brier and found.brier.scaled and found.calibration):
+                raise AssertionError("found scores that are no probabilities")
+            ends = {"Brier": found.brier, "scaled Brier": found.brier.scaled, "slope": found.calibration.slope_interval}
+            part = characteristics.subgroup_figures("binary", cohort, ("side",), {OWN: rows}, design, 0)[0]
+            claims |= {f"{when}{name} misses": not one.low <= own[name] <= one.high for name, one in ends.items()}
+            claims[f"{when}AUC of a subgroup misses"] = not part.low <= own["AUC"] <= part.high
+        return claims
+
+    return study
+
+
 def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.random.Generator], Claims]:
     """A marker with scores of one scale, or with `shift` standard deviations between the folds' own."""
 
     def study(random: np.random.Generator) -> Claims:
-        truth = random.permutation(np.arange(n) % 2 == 1)
-        x = random.normal(size=(n, FEATURES))
-        x[:, :KNOWING] += effect * (truth - 0.5)[:, None]
+        x, truth = _marker(random, n, effect)
         fold = deal(random, truth, folds)
         score = _out_of_fold(x, lambda train: truth[train].astype(float), fold)
         score += shift * score.std() * random.normal(size=folds)[fold]
@@ -147,6 +176,11 @@ def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Gener
 
 SCENARIOS = (
     *(
+        Scenario(f"probabilities, {n} patients, {k} folds, effect {effect}", "3 to 7", probabilities(n, k, effect))
+        for n, k in ((80, 3), (80, 5), (300, 5))
+        for effect in (0.0, 0.3, 0.6, 1.0)
+    ),
+    *(
         Scenario(f"{features} features that know nothing, {n} patients, {k} folds", "5 or less", below(n, k, features))
         for n, k, features in ((80, 10, 1), (300, 10, 1), (80, 10, 3), (82, 3, 20), (300, 5, 20), (300, 5, 100))
     ),
@@ -170,6 +204,23 @@ SCENARIOS = (
         for n, count, k in ((82, 4, 3), (82, 8, 3), (150, 5, 5), (300, 5, 5))
     ),
 )
+
+
+def _marker(random: np.random.Generator, n: int, effect: float) -> tuple[Float[np.ndarray, "n f"], Bool[np.ndarray, " n"]]:
+    """Features of which some are shifted by `effect` between the classes, and the marker."""
+    truth = random.permutation(np.arange(n) % 2 == 1)
+    x = random.normal(size=(n, FEATURES))
+    x[:, :KNOWING] += effect * (truth - 0.5)[:, None]
+    return x, truth
+
+
+def _of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> dict[str, float]:
+    return {
+        "Brier": calibration.brier(truth, probability),
+        "scaled Brier": calibration.scaled_brier(truth, probability),
+        "slope": calibration.calibration_line(truth, probability)[0],
+        "AUC": auc(truth, probability),
+    }
 
 
 def _names(n: int) -> list[str]:

@@ -126,11 +126,11 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
     drawn = [
         endpoint_curves.roc([], roc),
         endpoint_curves.precision_recall({"vit": part(BinaryResult)}, 0.0),
-        endpoint_curves.calibration({"vit": []}),
+        endpoint_curves.calibration({"vit": []}, {}),
         endpoint_curves.net_benefit({"vit": nothing}, grid, nothing, {"vit": Band(low=tuple(nothing), high=tuple(nothing))}),
         survival_figures.auc_over_time({"vit": part(SurvivalResult, {"auc_at": [{"days": 182}]})}),
         survival_figures.brier_over_time({"vit": part(OverTime, over_time)}),
-        endpoint_curves.survival_calibration({"vit": [part(CalibrationGroup)]}, 182),
+        endpoint_curves.survival_calibration({"vit": [part(CalibrationGroup)]}, {}, 182),
         survival_figures.kaplan_meier(survivors, {"low risk": group, "high risk": group}, [0]),
         panels.forest([("MGMT", [row])], "AUC"),
     ]
@@ -148,6 +148,6 @@ def test_subgroups_show_no_interval_of_a_result_that_cannot_be_judged(verdict, t
 
 def test_equal_figures_are_equal_bytes():
     def drawn() -> bytes:
-        return style.to_bytes(endpoint_curves.calibration({"$x_1$": []}), "svg")
+        return style.to_bytes(endpoint_curves.calibration({"$x_1$": []}, {}), "svg")
 
     assert drawn() == drawn()

@@ -63,7 +63,7 @@ def brier_of(pair: Pair) -> Difference:
 @pytest.mark.parametrize("endpoint", [MGMT, OS], ids=["binary", "survival"])
 def test_every_two_models_differ_as_when_they_are_compared_alone(endpoint, repeats):
     found = tables(repeats=repeats)
-    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.3, seed=3)
+    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.3, 1.3, seed=3)
     assert [(pair.model, pair.other) for pair in pairs] == list(itertools.combinations(["vit", "clinical", "small"], 2))
     for pair in pairs:
         alone = comparisons.versus(endpoint, found[pair.model], found[pair.other], 1.3)
@@ -74,7 +74,7 @@ def test_every_two_models_differ_as_when_they_are_compared_alone(endpoint, repea
 
 def test_brier_scores_differ_by_a_paired_bootstrap_of_patients():
     found = tables()
-    brier = brier_of(comparisons.pairs_of_endpoint(MGMT, found, {}, 1.3, seed=3)[0])
+    brier = brier_of(comparisons.pairs_of_endpoint(MGMT, found, {}, 1.3, 1.3, seed=3)[0])
     ours, theirs = averaged(found["vit"]), averaged(found["clinical"])
     truth, a, b = flags(ours.truth), floats(ours.score), floats(theirs.score)
     assert brier.difference == pytest.approx(calibration.brier(truth, a) - calibration.brier(truth, b))
@@ -91,7 +91,7 @@ def test_integrated_brier_scores_differ_on_patients_whose_probabilities_both_mod
     found = tables()
     alive = alive_of(found)
     alive["clinical"] = alive["clinical"].iloc[3:]
-    brier = brier_of(comparisons.pairs_of_endpoint(OS, found, alive, 1.3, seed=3)[0])
+    brier = brier_of(comparisons.pairs_of_endpoint(OS, found, alive, 1.3, 1.3, seed=3)[0])
     people = averaged(found["vit"]).set_index("patient").loc[alive["clinical"].index]
     scores = [
         ipcw.integrated_brier(
@@ -106,18 +106,22 @@ def test_integrated_brier_scores_differ_on_patients_whose_probabilities_both_mod
 def test_without_probabilities_brier_scores_are_not_compared():
     found = tables()
     found["vit"] = found["vit"].assign(score=5 * found["vit"].score)
-    assert [pair.brier is None for pair in comparisons.pairs_of_endpoint(MGMT, found, {}, 1.0, seed=0)] == [True, True, False]
+    assert [pair.brier is None for pair in comparisons.pairs_of_endpoint(MGMT, found, {}, 1.0, 1.0, seed=0)] == [
+        True,
+        True,
+        False,
+    ]
     alive = alive_of(found)
     alive["vit"] = pd.DataFrame(index=pd.Index([], dtype=str))
     alive["small"] = alive["small"].rename(columns={300.0: 350.0})
-    assert all(pair.brier is None for pair in comparisons.pairs_of_endpoint(OS, found, alive, 1.0, seed=0))
+    assert all(pair.brier is None for pair in comparisons.pairs_of_endpoint(OS, found, alive, 1.0, 1.0, seed=0))
 
 
 @pytest.mark.parametrize("endpoint", [MGMT, OS], ids=["binary", "survival"])
 def test_of_patients_who_are_alike_nothing_is_known_and_nothing_warns(endpoint):
     found = {model: rows.assign(truth=True, event=False) for model, rows in tables(n=6).items()}
-    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.0, seed=0)
+    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.0, 1.0, seed=0)
     assert all(math.isnan(value) for pair in pairs for value in differences(pair))
     found["clinical"] = found["clinical"].assign(patient="x" + found["clinical"].patient)
-    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.0, seed=0)
+    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.0, 1.0, seed=0)
     assert [(pair.model, pair.other) for pair in pairs] == [("vit", "small")]

@@ -28,7 +28,7 @@ from mri_vit.metrics.within_fold import FALSE_POSITIVES, leak_level
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report import verdicts as verdict
-from mri_vit.report.numbers import chance, characteristics, results, sites
+from mri_vit.report.numbers import binary, chance, characteristics, results, sites
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
@@ -440,10 +440,37 @@ def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path,
             assert told["verdict_kind"] == "undefined"
             figure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
             assert all(math.isnan(value) for value in told[figure].values()), name
-            none = f"0 {'positive' if figure == 'auc' else 'died'}"
-            said = f"cannot be judged: all patients have the same label (n = {told['n']}, {none})"
+            why = "all patients have the same label" if figure == "auc" else "no patient died"
+            said = f"cannot be judged: {why} (n = {told['n']}, 0 {'positive' if figure == 'auc' else 'died'})"
             assert told["verdict"] == (said if told["n"] < 2 else f"{said}; {model_verdicts.ALIKE}")
     assert "Infinity" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [(0.1, 0.6, "Probabilities are better than"), (-0.3, 0.2, "No evidence that"), (-0.6, -0.1, "Probabilities are worse than")],
+)
+def test_probabilities_are_judged_by_the_interval_of_the_scaled_brier_score_and_not_by_the_verdict(metrics, low, high, said):
+    told = BinaryResult.model_validate(metrics["endpoints"]["mgmt"]["models"]["vit"])
+    assert told.brier
+    scaled = Estimate(value=(low + high) / 2, low=low, high=high)
+    told = told.model_copy(update={"brier": told.brier.model_copy(update={"scaled": scaled})})
+    sentence = model_verdicts.probabilities(told)
+    assert sentence
+    assert sentence.startswith(said)
+    assert "the same probability for every patient" in sentence
+    assert model_verdicts.probabilities(told.model_copy(update={"brier": None})) is None
+
+
+def test_ranks_may_be_perfect_where_probabilities_are_worse_than_none():
+    truth = np.arange(40) % 2 == 0
+    score = np.where(truth, 0.09, 0.01)  # in order, and far too low
+    found = binary.of_probabilities(truth, score, 0, 1.0)
+    assert found.brier
+    assert found.brier.scaled
+    assert found.brier.scaled.high < 0
+    assert found.calibration
+    assert found.calibration.ici.value == pytest.approx(np.abs(truth - score).mean(), abs=1e-3)
 
 
 # --- subgroups -------------------------------------------------------------------------------------------------------------
