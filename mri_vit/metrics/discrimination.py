@@ -1,7 +1,7 @@
 """How well scores separate positives from negatives: truth and score of n patients in; AUC, variance, intervals and test out.
 
 n is the number of patients, m of them positive and k negative (m + k = n); b is the number of sets of weights. Of the
-intervals, the report gives Wilson's (`auc_interval`); DeLong's and the bootstrap's are those of pROC.
+intervals, the report judges by Wilson's (`auc_interval`); DeLong's is that of pROC.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import ndtri
 
-from mri_vit.metrics.checked import Drawn, Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
+from mri_vit.metrics.checked import Flags, Groups, Numbers, Scores, Truth, grouped, labelled, numbers
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
-from mri_vit.metrics.intervals import interval
 
 # (effective) patients on the rarer side: below the first Wilson's interval alone, from the second the normal one
 WILSON_BELOW, NORMAL_FROM = 10, 20
@@ -128,39 +127,6 @@ def weighted_auc(
     below = np.cumsum(negative, axis=1) - negative / 2
     pairs = positive.sum(axis=1) * negative.sum(axis=1)
     return (positive * below).sum(axis=1) / np.where(pairs > 0, pairs, math.nan)
-
-
-def bootstrap_interval(
-    truth: Flags,
-    score: Numbers,
-    generator: np.random.Generator,
-    resamples: int = 2000,  # the default of pROC's ci.auc (Robin et al. 2011)
-) -> tuple[float, float]:
-    """Confidence interval of the AUC by a percentile bootstrap of patients, stratified by class.
-
-    Definition: m positives and k negatives are drawn with replacement, each from their own class, the AUC is computed on
-    each draw, and the interval runs between the quantiles of these AUCs.
-    Assumption: one row per patient; patients are independent; the model is taken as given (training is not repeated).
-    Without a single error the interval has no width.
-    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13; stratified as in pROC (Robin et al. 2011,
-    doi:10.1186/1471-2105-12-77).
-    Returns: (low, high); both NaN when only one class is present.
-
-    >>> truth = np.array([0, 0, 0, 0, 1, 1, 1, 1])
-    >>> score = np.array([0.1, 0.2, 0.3, 0.6, 0.4, 0.5, 0.7, 0.9])
-    >>> low, high = bootstrap_interval(truth, score, np.random.default_rng(0))
-    >>> print(f"{low:.2f} to {high:.2f}")
-    0.50 to 1.00
-    """
-    truth, score = labelled(truth, score)
-    if not truth.any() or truth.all():
-        return math.nan, math.nan
-
-    def drawn_auc(drawn: Drawn) -> Float[np.ndarray, " b"]:
-        return weighted_auc(drawn * truth, drawn * ~truth, score)
-
-    low, high = interval(drawn_auc, ~truth, generator, resamples)
-    return float(low), float(high)
 
 
 def chance_error(positives: int, negatives: int) -> float:

@@ -233,18 +233,15 @@ def test_average_precision_of_a_constant_is_the_prevalence():
 
 @pytest.mark.parametrize("truth", [[True, True], [False, False], [True], []])
 def test_of_one_class_nothing_is_defined_and_no_warning_is_given(truth):
-    truth, generator = np.array(truth, dtype=bool), np.random.default_rng(0)
-    score = np.arange(len(truth), dtype=float)
-    assert math.isnan(discrimination.average_precision(truth, score))
-    assert all(math.isnan(bound) for bound in discrimination.bootstrap_interval(truth, score, generator))
+    truth = np.array(truth, dtype=bool)
+    assert math.isnan(discrimination.average_precision(truth, np.arange(len(truth), dtype=float)))
 
 
 def test_every_function_refuses_a_missing_score():
-    truth, score, generator = np.array([True, True, False, False]), np.array([1.0, NAN, 2, NAN]), np.random.default_rng(0)
+    truth, score = np.array([True, True, False, False]), np.array([1.0, NAN, 2, NAN])
     whole = np.arange(4.0)
     for call in (
         lambda: discrimination.average_precision(truth, score),
-        lambda: discrimination.bootstrap_interval(truth, score, generator),
         lambda: discrimination.delong_variance(truth, score),
         lambda: discrimination.delong_interval(truth, score),
         lambda: discrimination.delong_paired(truth, whole, score),
@@ -263,21 +260,3 @@ def test_weighted_auc_with_whole_weights_is_the_auc_of_repeated_patients(rows):
     expected = discrimination.auc(truth[again], score[again])
     found = discrimination.weighted_auc((weight * truth)[None].astype(float), (weight * ~truth)[None].astype(float), score)
     assert found == pytest.approx([expected], abs=1e-12, nan_ok=True)
-
-
-def test_bootstrap_interval_is_that_of_drawing_each_class_one_by_one():
-    generator = np.random.default_rng(6)
-    truth = np.arange(60) < 25
-    score = generator.normal(size=60).round(1) + truth
-    values = []
-    for _ in range(4000):
-        rows = np.r_[generator.integers(25, size=25), generator.integers(25, 60, size=35)]
-        values.append(discrimination.auc(truth[rows], score[rows]))
-    found = discrimination.bootstrap_interval(truth, score, np.random.default_rng(0), resamples=4000)
-    # A quantile of 4,000 draws at 2.5 % has a standard error of about 0.0024 where the spread is 0.055; three of two such.
-    assert found == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.010)
-    assert found == discrimination.bootstrap_interval(truth, score, np.random.default_rng(0), resamples=4000)
-
-
-def test_bootstrap_interval_of_a_constant_score_is_one_half():
-    assert discrimination.bootstrap_interval(np.arange(9) < 4, np.ones(9), np.random.default_rng(0)) == (0.5, 0.5)

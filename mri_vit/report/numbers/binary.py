@@ -80,8 +80,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
     wilson_low, wilson_high = wilson_of_auc(
         value, discrimination.delong_variance(truth, score), positives, negatives, background.design not in NOT_TRAINED_ON
     )
-    auc = widened(value, discrimination.delong_interval(truth, score), ranked)
-    drawn_low, drawn_high = discrimination.bootstrap_interval(truth, score, np.random.default_rng(seed))
+    auc = widened(value, discrimination.delong_interval(truth, score), ranked, least=0.0, most=1.0)
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     figures = BinaryFigures(
         n=len(pooled),
@@ -92,7 +91,6 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
         within_sites=tested.within_sites,
         auc=Estimate(**auc),
         auc_wilson=Interval(low=wilson_low, high=wilson_high),
-        auc_bootstrap=Interval(low=drawn_low, high=drawn_high),
         auc_within_folds=Value(value=_within(rows)) if has_folds(rows) else None,
         chance_error=discrimination.chance_error(positives, negatives),
         average_precision=_average_precision(truth, score, seed, ranked),

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from mri_vit.metrics import comparison
 from mri_vit.metrics.calibration_curve import expected_calibration_error
-from mri_vit.metrics.discrimination import bootstrap_interval
 from mri_vit.metrics.intervals import RESAMPLES
 from mri_vit.report.schema.endpoints import SurvivalResult
 from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
@@ -29,21 +28,13 @@ from mri_vit.report.words.protocol import preparation_sentences, training_senten
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.recipe import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
 
-AUC_RESAMPLES, CALIBRATION_BINS = (
-    inspect.signature(function).parameters[name].default  # what the report leaves as it is
-    for function, name in (
-        (bootstrap_interval, "resamples"),
-        (expected_calibration_error, "bins"),
-    )
-)
+CALIBRATION_BINS = inspect.signature(expected_calibration_error).parameters["bins"].default  # what the report leaves as it is
 
 MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
-    "auc_bootstrap": f"Another interval of the AUC is from a bootstrap of patients, stratified by class ({AUC_RESAMPLES} "
-    "resamples) [@bootstrap].",
     "auc_within_folds": "The AUC was also computed over pairs of patients of the same fold [@janes].",
-    "average_precision": "Average precision has an interval from the same kind of bootstrap and is read against the share of "
-    "positives.",
+    "average_precision": "Average precision has an interval from a bootstrap of patients, stratified by class, and is read "
+    "against the share of positives.",
     "brier": "The Brier score [@brier] was computed from the predicted probabilities, and scaled by that of a model that gives "
     "every patient the share of positives here [@ipa]; intervals are from a bootstrap of patients "
     f"({RESAMPLES} resamples) [@bootstrap].",

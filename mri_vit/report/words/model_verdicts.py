@@ -149,10 +149,10 @@ def probabilities(result: Numbers) -> str | None:
     same = "the same probability" if isinstance(result, BinaryNumbers) else "the same survival curve"
     figures = f"scaled Brier score {interval(scaled, digits=2)}; 0 is no model, 1 perfect"
     if scaled.low > 0:
-        return f"Probabilities are better than {same} for every patient ({figures})"
+        return f"Probabilities are better than {same} for every patient: {figures}"
     if scaled.high < 0:
-        return f"Probabilities are worse than {same} for every patient ({figures})"
-    return f"No evidence that probabilities are better than {same} for every patient ({figures})"
+        return f"Probabilities are worse than {same} for every patient: {figures}"
+    return f"No evidence that probabilities are better than {same} for every patient: {figures}"
 
 
 def too_good(verdict: Verdict) -> str | None:

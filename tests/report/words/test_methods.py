@@ -11,7 +11,7 @@ import pytest
 from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
-from mri_vit.metrics import calibration_curve, comparison, discrimination, intervals
+from mri_vit.metrics import calibration_curve, comparison, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, register
 from mri_vit.report.schema import measured
@@ -342,7 +342,6 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
     used = (
         (intervals.RESAMPLES, "bootstrap of patients ({} resamples)"),
         (comparison.PAIRED_RESAMPLES, "a paired bootstrap of patients ({} resamples)"),
-        (AUC_RESAMPLES, "stratified by class ({} resamples)"),
         (CALIBRATION_BINS, "expected calibration error over {} bins of equal width"),
         (measured.PERMUTATIONS, "{} permutations of the sites within the folds"),
         (f"{TAU_DAYS:.0f}", "before day {} or the end of follow-up"),
@@ -350,13 +349,11 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
     metrics = made_up()
     metrics["endpoints"]["os"]["pairs"] = [{"model": "vit", "other": "clinical"}]
     metrics["site_probe"] = sample(annotation(Metrics, "site_probe"), 0.5, 1)
-    metrics["endpoints"]["mgmt"]["models"]["vit"]["auc_bootstrap"] = sample(annotation(BinaryResult, "auc_bootstrap"), 0.5, 1)
     told += sections(written(metrics))["Evaluation"]
     assert [words.format(number) for number, words in used if words.format(number) not in told] == []
     assert "1 / G(t)²" in told
 
 
-AUC_RESAMPLES = inspect.signature(discrimination.bootstrap_interval).parameters["resamples"].default
 CALIBRATION_BINS = inspect.signature(calibration_curve.expected_calibration_error).parameters["bins"].default
 
 

@@ -151,7 +151,7 @@ def test_the_published_tests_are_the_corrected_resampled_t_test_over_the_five_fo
         assert test.p >= stats.ttest_rel(row.folds, vit.folds).pvalue
 
 
-def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(run):
+def test_a_row_is_measured_as_the_report_measures_it_but_for_its_interval_and_controls_are_no_line(run):
     lines = measure(run)
     assert [found.comparator for found in lines[:35]] == [row.comparator for row in published()]
     assert [found.comparator for found in lines[35:]] == ["vit", "hybrid"]
@@ -161,7 +161,8 @@ def test_a_row_is_measured_as_the_report_measures_it_and_controls_are_no_line(ru
         expected = binary.measure(MGMT, known_rows(run.predictions, MGMT, name), background, seed=0).figures.model_dump()
         found = measured(lines, name)
         assert found.n == expected["n"]
-        assert {"value": found.auc, "low": found.low, "high": found.high} == expected["auc"]
+        assert found.auc == expected["auc"]["value"]
+        assert expected["auc"]["low"] < found.low < found.high <= expected["auc"]["high"]  # which allow for refitting
         assert list(found.folds) == [fold["auc"] for fold in expected["folds"]]
         assert (found.mean, found.variance) == (expected["fold_mean"], expected["fold_variance"])
 
