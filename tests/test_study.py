@@ -389,7 +389,7 @@ def test_a_table_made_elsewhere_is_reported(road: Path, tmp_path):
     assert mri_vit("report", "--predictions", tmp_path / "scores.csv", "--cohort", table, "-o", tmp_path / "out") == 0
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
     expected = json.loads((road / "run" / "report" / "metrics.json").read_text())["endpoints"]["mgmt"]["models"]["vit"]
-    assert metrics["endpoints"]["mgmt"]["models"]["model"]["auc"] == expected["auc"]
+    assert metrics["endpoints"]["mgmt"]["models"]["model"]["auc"]["value"] == expected["auc"]["value"]
     assert (tmp_path / "out" / "index.html").exists()
     assert mri_vit("report", "--predictions", tmp_path / "scores.csv", "-o", tmp_path / "out") == 2
     inside.assign(patient="stranger" + inside.patient)[["patient", "endpoint", "score"]].to_csv(tmp_path / "s.csv", index=False)

@@ -212,6 +212,7 @@ def smooth_calibration(
     Definition: see `CalibrationCurve` and `drawn_distances`; intervals and band are percentiles, `inflated` times as wide where
     models were refitted (see `intervals.widened`). The reach of the smoother stays that of all patients; as resampling adds waves
     to the curve, resampled distances are larger than that of the patients, and a lower end is not set above this.
+    Where a curve of few patients leaves 0 to 1, it and the distances are cut there.
     Assumption: patients are independent; the curve is smooth.
     Source: Austin & Steyerberg 2019, doi:10.1002/sim.8281; Efron & Tibshirani 1993, chapter 13.
     `observed`: [n], 0 or 1, or of a survival its pseudo-values (`survival.pseudo_survival`).
@@ -231,9 +232,9 @@ def smooth_calibration(
     values = distribution(measures, np.zeros(len(observed)), generator, resamples)
     own = measures(np.ones((1, len(observed))))[0]
     low, high = percentile_interval(values)
-    low, high = widened(own, np.minimum(low, own), high, inflated)
+    low, high = widened(own, np.minimum(low, own), np.maximum(high, own), inflated)
     low, high = (ends.clip(0, 1) if np.ptp(observed) > 0 else np.full(len(own), math.nan) for ends in (low, high))
-    ici, e50, e90 = zip(own[:3].tolist(), low[:3].tolist(), high[:3].tolist(), strict=True)
+    ici, e50, e90 = zip(own[:3].clip(0, 1).tolist(), low[:3].tolist(), high[:3].tolist(), strict=True)
     return SmoothCalibration(ici, e50, e90, at, own[3:].clip(0, 1), low[3:], high[3:])
 
 
@@ -266,7 +267,8 @@ def probability_intervals(
     Definition: patients are drawn freely, not within their class, because the intercept, the O:E ratio and the net benefit
     hang on the prevalence, which is as uncertain as the rest. A resample where a measure is undefined is left out; where more
     than one in forty has no finite calibration line (separated classes, or one class alone), so that a quantile may lie
-    among them, slope and intercept get no interval. The band of the net benefit is pointwise.
+    among them, slope and intercept get no interval. The null model of the scaled Brier score gives the patients' own share of
+    positives on every draw: the share of each draw would always seem the better. The band of the net benefit is pointwise.
     Assumption: patients are independent; the model is taken as given (training is not repeated).
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
     Returns: ProbabilityIntervals; NaN throughout where only one class is present, as nothing then shows how the outcome varies.
@@ -279,15 +281,14 @@ def probability_intervals(
         return ProbabilityIntervals(*[(math.nan, math.nan)] * 5, net_benefit=(nowhere, nowhere))
     error, called = (probability - truth) ** 2, probability[:, None] >= thresholds
     benefit = called * np.where(truth[:, None], 1.0, -harm)  # (n, t): what calling the patient is worth
-    line = calibration_line(truth, probability)
+    line, null = calibration_line(truth, probability), (truth - truth.mean()) ** 2
 
     def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
         slope, intercept = drawn_lines(truth, probability, drawn, line)
         expected = drawn @ probability
         ratio = (drawn @ truth) / np.where(expected > 0, expected, math.nan)
-        score, share = drawn @ error / len(truth), drawn @ truth / len(truth)
-        null = np.where((share > 0) & (share < 1), share * (1 - share), math.nan)
-        single = [score, 1 - score / null, slope, intercept, ratio]
+        score = drawn @ error / len(truth)
+        single = [score, 1 - score / (drawn @ null / len(truth)), slope, intercept, ratio]
         return np.concatenate([np.stack(single, axis=1), drawn @ benefit / len(truth)], axis=1)
 
     values = distribution(measures, np.zeros(len(truth)), generator, resamples)

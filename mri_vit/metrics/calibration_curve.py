@@ -147,7 +147,7 @@ class Loess:
     of the patients. Where values are too few or too equal for a quadratic, a line or a mean is.
     Formula: weights are (1 - (d/h)³)³ of the distance d, h that of the ⌊0.75 n⌋th nearest of all n patients. h and the places do
     not depend on how often a draw counts each patient, so that it is one smoother for all draws.
-    Assumption: the curve is near a quadratic within the reach.
+    Assumption: the curve is near a quadratic within the reach. Where nearly all values are tied, R differs by its pseudo-inverse.
     Source: Cleveland & Devlin 1988, doi:10.1080/01621459.1988.10478639; Cleveland & Grosse 1991, doi:10.1007/BF01890836, for the
     cells and cubics; R's `loess`, to which a test holds it.
 

@@ -1,7 +1,7 @@
 """How well scores separate positives from negatives: truth and score of n patients in; AUC, variance, intervals and test out.
 
 n is the number of patients, m of them positive and k negative (m + k = n); b is the number of sets of weights. Of the
-intervals, the report judges by Wilson's (`auc_interval`); DeLong's is that of pROC.
+intervals, the report judges by Wilson's (`wilson_of_auc`); DeLong's is that of pROC.
 """
 
 from __future__ import annotations

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from jaxtyping import Bool, Float, Real
+from jaxtyping import Float, Real
 
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, Scores, followed, numbers, outcome
 from mri_vit.metrics.discrimination import weighted_auc, wilson_of_auc
-from mri_vit.metrics.intervals import RESAMPLES, distribution, percentile_interval
+from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 from mri_vit.metrics.survival import drawn_censoring_survival, drawn_survival, kaplan_meier
 
 
@@ -106,40 +106,14 @@ def drawn_brier(
     time_days: Days, event: Events, survival: Float[np.ndarray, "n t"], at_days: Float[np.ndarray, " t"], drawn: Drawn
 ) -> Float[np.ndarray, "b t"]:
     """Brier(t) of each of b sets of weights, the censoring curve estimated anew for each."""
-    own, then = _censored_weights(time_days, event, at_days, drawn)
-    died, alive = _states(time_days, event, at_days)
-    dead, lived = own @ (died * survival**2), drawn @ (alive * (1 - survival) ** 2) * then
-    return _mean_of_draws(dead + lived, alive, drawn)
-
-
-def drawn_reference(time_days: Days, event: Events, at_days: Float[np.ndarray, " t"], drawn: Drawn) -> Float[np.ndarray, "b t"]:
-    """Brier(t) of the prediction that knows nothing: for every patient the Kaplan-Meier curve, of each of b sets of weights."""
-    own, then = _censored_weights(time_days, event, at_days, drawn)
-    died, alive = _states(time_days, event, at_days)
-    curve = drawn_survival(time_days, event, drawn, at_days)
-    return _mean_of_draws((own @ died) * curve**2 + (drawn @ alive) * then * (1 - curve) ** 2, alive, drawn)
-
-
-def _censored_weights(
-    time_days: Days, event: Events, at_days: Float[np.ndarray, " t"], drawn: Drawn
-) -> tuple[Float[np.ndarray, "b n"], Float[np.ndarray, "b t"]]:
-    """How much each patient's death weighs, draws included, and each of those alive on a day."""
     own, then = (drawn_censoring_survival(time_days, event, drawn, days) for days in (time_days, at_days))
-    # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
-    return drawn / np.where(own > 0, own, 1.0), 1 / np.where(then > 0, then, 1.0)
-
-
-def _states(
-    time_days: Days, event: Events, at_days: Float[np.ndarray, " t"]
-) -> tuple[Bool[np.ndarray, "n t"], Bool[np.ndarray, "n t"]]:
-    """Who is known to have died by each day, and who was alive then."""
+    died = (time_days[:, None] <= at_days) & event[:, None]  # (n, t)
     alive = time_days[:, None] > at_days
-    return ~alive & event[:, None], alive
-
-
-def _mean_of_draws(total: Float[np.ndarray, "b t"], alive: Bool[np.ndarray, "n t"], drawn: Drawn) -> Float[np.ndarray, "b t"]:
-    """Per patient; NaN where no patient of a draw was followed beyond the day."""
-    return np.where(drawn @ alive > 0, total / np.maximum(drawn.sum(axis=1), 1)[:, None], math.nan)
+    watched = drawn @ alive > 0  # (b, t)
+    # Where somebody is followed beyond t, G(t) > 0 and so is G at every earlier death; elsewhere the weights are not used.
+    dead = (drawn / np.where(own > 0, own, 1.0)) @ (died * survival**2)
+    lived = drawn @ (alive * (1 - survival) ** 2) / np.where(watched, then, 1.0)
+    return np.where(watched, (dead + lived) / np.maximum(drawn.sum(axis=1), 1)[:, None], math.nan)
 
 
 def integrated_brier(
@@ -175,7 +149,8 @@ def brier_of_kaplan_meier(time_days: Numbers, event: Flags, at_days: Real[np.nda
     at_days = numbers(at_days, "days")
     if not len(time_days):
         return np.full(len(at_days), math.nan)
-    return drawn_reference(time_days, event, at_days, np.ones((1, len(time_days))))[0]
+    curve = drawn_survival(time_days, event, np.ones((1, len(time_days))), at_days)
+    return brier_at(time_days, event, np.repeat(curve, len(time_days), axis=0), at_days)
 
 
 def scaled_integrated_brier(
@@ -247,10 +222,10 @@ def integrated_brier_intervals(
 ) -> Float[np.ndarray, "2 2"]:
     """Confidence intervals of the integrated Brier score and of the scaled one, by a patient-level percentile bootstrap.
 
-    Definition: patients are drawn with replacement; on each draw the censoring curve is estimated anew, and so is the
-    Kaplan-Meier curve of the reference.
+    Definition: patients are drawn with replacement; on each draw the censoring curve is estimated anew. The reference predicts
+    the Kaplan-Meier curve of all patients on every draw: one fitted to each draw would always seem the better.
     Assumption: patients are independent; the model is taken as given. Draws in which no patient is followed beyond the last day
-    are left out.
+    are left out; where no patient dies in more than one draw of forty, the scaled score has no ends.
     Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
     Returns: float [2, 2], low and high ends, of the score and of the scaled one; NaN where the score itself is undefined.
     """
@@ -259,9 +234,13 @@ def integrated_brier_intervals(
     if math.isnan(integrated_brier(time_days, event, survival, at_days)):
         return np.full((2, 2), math.nan)
 
+    curve = drawn_survival(time_days, event, np.ones((1, len(time_days))), at_days)
+    same = np.repeat(curve, len(time_days), axis=0)
+
     def scores(drawn: Drawn) -> Float[np.ndarray, "b 2"]:
-        own = integral(drawn_brier(time_days, event, survival, at_days, drawn), at_days)
-        reference = integral(drawn_reference(time_days, event, at_days, drawn), at_days)
+        own, reference = (integral(drawn_brier(time_days, event, one, at_days, drawn), at_days) for one in (survival, same))
         return np.column_stack([own, 1 - own / np.where(reference > 0, reference, math.nan)])
 
-    return np.stack(percentile_interval(distribution(scores, np.zeros(len(time_days)), generator, resamples)))
+    values = distribution(scores, np.zeros(len(time_days)), generator, resamples)
+    values[:, 1] = math.nan if np.isnan(values[:, 1]).mean() > (1 - CONFIDENCE) / 2 else values[:, 1]
+    return np.stack(percentile_interval(values))

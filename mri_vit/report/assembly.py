@@ -248,7 +248,7 @@ def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Re
         "too_good": model_verdicts.too_good(verdict),
         "verdict": model_verdicts.verdict_sentence(numbers, verdict, run.notes),
         "verdict_kind": verdict.kind,
-        "probabilities": model_verdicts.probabilities(numbers),
+        "probabilities": model_verdicts.probabilities(numbers, verdict),
     }
     if isinstance(numbers, BinaryNumbers):
         not_probability = caveats.not_probability(limits, numbers.n)

@@ -29,7 +29,7 @@ MIN_PROBABILITY_GAP = 0.9  # between the probabilities of the two classes: model
 MIN_THRESHOLD_FOLDS = 3
 
 Unjudged = Literal["few", "one class", "no pair", "no interval"]
-TooGood = Literal["truth", "control", "gap"]
+TooGood = Literal["truth", "control", "gap", "alone"]
 Standing = Literal["better", "not better", "not the least", "no shared patient", "not run"]
 ComparatorStanding = Literal["better", "worse", "alike", "undefined"]
 
@@ -134,9 +134,11 @@ def too_good(model: str, models: Mapping[str, Numbers], caveats: Caveats) -> Too
     others = [name for name in models if is_bar(name) and name != model]
     controls = [models[name].judged.value for name in others]
     known = [value for value in controls if not math.isnan(value)]
-    if known and models[model].judged.value >= PERFECT_DISCRIMINATION and max(known) <= NEAR_CHANCE:
-        return "control"
-    return None
+    if not models[model].judged.value >= PERFECT_DISCRIMINATION:
+        return None
+    if not known:
+        return "alone" if is_compared(model) else None
+    return "control" if max(known) <= NEAR_CHANCE else None
 
 
 def leaking(endpoints: Mapping[str, Mapping[str, Numbers]]) -> frozenset[str]:

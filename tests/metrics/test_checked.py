@@ -100,7 +100,7 @@ OF_EVENTS: dict[str, Callable] = {
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder",
-    "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "drawn_reference", "drawn_c", "refitted_logrank",
+    "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c", "refitted_logrank",
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them

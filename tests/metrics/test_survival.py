@@ -383,11 +383,13 @@ def test_interval_of_the_integrated_brier_score_is_that_of_drawing_patients_one_
     time_days, event, risk = cohort(50, seed=10, grid=40.0)
     at_days = np.array([100.0, 200, 300])
     chances = np.exp(-np.outer(np.exp(risk), at_days) / 400)
+    same = np.tile(survival.drawn_survival(time_days, event, np.ones((1, 50)), at_days), (50, 1))
     values = []
     for counts in np.random.default_rng(5).multinomial(50, np.full(50, 1 / 50), size=100):
         rows = np.repeat(np.arange(50), counts)
         drawn = time_days[rows], event[rows], chances[rows], at_days
-        values.append((ipcw.integrated_brier(*drawn), ipcw.scaled_integrated_brier(*drawn)))
+        own, reference = ipcw.integrated_brier(*drawn), ipcw.integrated_brier(*drawn[:2], same, at_days)
+        values.append((own, 1 - own / reference))
     found = ipcw.integrated_brier_intervals(time_days, event, chances, at_days, np.random.default_rng(5), 100)
     assert found == pytest.approx(np.nanquantile(values, [0.025, 0.975], axis=0), abs=1e-12)
     far = np.array([100.0, 1e6])

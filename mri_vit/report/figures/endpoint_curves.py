@@ -234,7 +234,7 @@ def survival_calibration(
     models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve], days: Days
 ) -> Figure:
     """Observed against predicted survival at one horizon: smooth, by pseudo-values, and in groups of rising prediction."""
-    return panels.calibration(models, curves, f"Predicted survival at {days} days", "Observed (Kaplan–Meier)")
+    return panels.calibration(models, curves, f"Predicted survival at {days} days", "Observed survival")
 
 
 def _year_ticks(axes: Axes) -> None:

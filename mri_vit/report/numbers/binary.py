@@ -144,7 +144,7 @@ def of_probabilities(
             **smooth(truth.astype(float), probability, seed, inflated),
         ),
         net_benefit=tuple(benefit.tolist()),
-        net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.tolist())),
+        net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.clip(None, 1).tolist())),
     )
 
 

@@ -189,7 +189,8 @@ def widened(
     value: float, ends: tuple[float, float], inflated: float, least: float = -math.inf, most: float = math.inf
 ) -> dict[str, float]:
     """Fields of an estimate, its interval `inflated` times as wide (see `intervals.widened`) and within `least` and `most`."""
-    low, high = intervals.widened(np.array([value]), np.array(ends[:1]), np.array(ends[1:]), inflated)
+    low, high = np.minimum(ends[:1], value), np.maximum(ends[1:], value)  # percentiles of few draws may leave it out
+    low, high = intervals.widened(np.array([value]), low, high, inflated)
     return {"value": value, "low": float(low.clip(least)[0]), "high": float(high.clip(None, most)[0])}
 
 

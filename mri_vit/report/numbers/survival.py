@@ -140,8 +140,8 @@ class OfProbabilities:
 def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, inflated: float) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
-    `reference` predicts the Kaplan-Meier curve of all patients for each. Intervals are `inflated` times as wide as for
-    predictions as given.
+    `reference` predicts the Kaplan-Meier curve of all patients for each. Intervals, but O:E's, are `inflated` times as wide as
+    for predictions as given.
     """
     alive = alive.loc[alive.index.isin(pooled.patient)]
     if not len(alive):
@@ -187,17 +187,18 @@ def _calibration(seen: Outcome, alive: Float[np.ndarray, " n"], day: float | int
     smooth curve is of pseudo-values (Gerds et al. 2014, doi:10.1002/sim.6152). O:E, with its interval, is of Kaplan and Meier's.
     """
     log_hazard = np.log(-np.log(alive.clip(SMALLEST_CHANCE, 1 - SMALLEST_CHANCE)))
-    per_sd, sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, log_hazard, inflated), float(np.std(log_hazard, ddof=1))
-    slope = {end: math.log(ratio) / sd if (ratio := getattr(per_sd, end)) > 0 else math.nan for end in Estimate.model_fields}
+    per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, log_hazard, inflated)  # NaN where nothing varies
+    ends = [getattr(per_sd, end) for end in Estimate.model_fields]
+    slope = [math.log(end) / float(np.std(log_hazard, ddof=1)) if end > 0 else math.nan for end in ends]
     whole = curves.calibration_at(seen.time_days, seen.event, alive, float(day), groups=1)
-    expected = 1 - float(whole.predicted[0])
-    died = {"value": whole.observed, "low": whole.high, "high": whole.low}  # few alive are many who died
+    expected = 1 - float(whole.predicted[0]) or math.nan  # where nobody is expected to die, the ratio is undefined
+    died = [(1 - float(share[0])) / expected for share in (whole.observed, whole.high, whole.low)]  # few alive: many died
     observed = curves.pseudo_survival(seen.time_days, seen.event, float(day))
     return CalibrationAt(
         days=day,
         groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, alive, float(day))),
-        slope=Estimate(**slope),
-        observed_to_expected=Estimate(**{end: (1 - float(share[0])) / expected for end, share in died.items()}),
+        slope=Estimate(**dict(zip(Estimate.model_fields, slope, strict=True))),
+        observed_to_expected=Estimate(**dict(zip(Estimate.model_fields, died, strict=True))),
         **(judged.smooth(observed, alive, seed, inflated) if np.isfinite(observed).all() else {}),
     )
 
@@ -254,7 +255,7 @@ def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int, i
     return DecisionAt(
         days=day,
         net_benefit=tuple(benefit.tolist()),
-        net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.tolist())),
+        net_benefit_band=Band(low=tuple(low.tolist()), high=tuple(high.clip(None, 1).tolist())),
         net_benefit_of_all=tuple(of_all.tolist()),
     )
 

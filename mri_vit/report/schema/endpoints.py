@@ -149,8 +149,10 @@ class BinaryFigures(Positives, Figures):
     """One model's figures on a binary endpoint."""
 
     prevalence: Number = Field(description="share of patients with the marker")
-    auc: Estimate = Field(description="area under the ROC curve of all patients' scores together, DeLong's interval made wider")
-    auc_wilson: Interval = Field(description="interval of `auc` for these scores that also covers near 1, by Wilson's formula")
+    auc: Estimate = Field(
+        description="area under the ROC curve of all patients' scores together, DeLong's interval, wider if refitted"
+    )
+    auc_wilson: Interval = Field(description="interval of `auc` that also covers near 1, by Wilson's formula")
     auc_bootstrap: Interval | None = Field(default=None, description="of reports before 0.6; null since")
     auc_within_folds: Value | None = Field(description="AUC of pairs within a fold; null without several folds")
     chance_error: Number = Field(description="standard error of the AUC of random scores")

@@ -125,7 +125,7 @@ def _keys(metrics: Metrics) -> set[str]:
         kind = metrics.endpoints[name].kind
         keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
         keys |= {f"chance_test:{result.chance_test.method}"}
-        keys |= {"refits", f"refits:{kind}"} if result.chance_test.inflation > 1 else set()
+        keys |= {"refits", f"refits:{kind}"} if metrics.design not in NOT_TRAINED_ON else set()
         keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
         for test in (result.chance_test, *result.versus_controls.values(), result.versus_own):
             keys |= _known(test) if test else set()

@@ -45,6 +45,7 @@ TOO_GOOD: Mapping[TooGood, str] = {
     "gap": f"the probabilities of the two classes are at least {MIN_PROBABILITY_GAP:g} apart, "
     "as in patients that a model was trained on",
     "control": f"the result is at least {PERFECT_DISCRIMINATION:g} and every control is at most {NEAR_CHANCE:g}",
+    "alone": f"the result is at least {PERFECT_DISCRIMINATION:g} and no control was compared",
 }
 
 
@@ -141,8 +142,13 @@ def site_told(result: Numbers) -> str:
     return f"the model's CLS vector predicts the site, but the result holds within sites ({figures})"
 
 
-def probabilities(result: Numbers) -> str | None:
-    """Whether a result's probabilities beat one number, or one curve, for all patients; ranks may be good where they do not."""
+def probabilities(result: Numbers, verdict: Verdict) -> str | None:
+    """Whether a result's probabilities beat one number, or one curve, for all patients; ranks may be good where they do not.
+
+    None where there are none, or where the result is not judged.
+    """
+    if verdict.kind == "undefined":
+        return None
     brier = result.brier if isinstance(result, BinaryNumbers) else result.integrated_brier
     if not brier or not (scaled := brier.scaled) or not is_known(scaled):
         return None
@@ -150,7 +156,7 @@ def probabilities(result: Numbers) -> str | None:
     figures = f"scaled Brier score {interval(scaled, digits=2)}; 0 is no model, 1 perfect"
     if scaled.low > 0:
         return f"Probabilities are better than {same} for every patient: {figures}"
-    if scaled.high < 0:
+    if scaled.high < -OWN_SHARE / result.n:
         return f"Probabilities are worse than {same} for every patient: {figures}"
     return f"No evidence that probabilities are better than {same} for every patient: {figures}"
 
@@ -183,7 +189,7 @@ def verdict_rules() -> list[str]:
         "The interval shown first is Wilson's with an effective number of patients; where many of these count as ranked wrongly, "
         "the normal interval replaces it. It uses the larger of DeLong's and Newcombe's variance (for C: the variance of the "
         "infinitesimal jackknife), multiplied by 1 + 4 a (1 − a) where models were refitted; a is the value. The intervals in "
-        "the table of all measures allow for refitting too.",
+        "the table of all measures allow for refitting too, but for rates at a threshold, O:E and the intercept.",
         "Whether probabilities are better than no model is said beside the verdict and does not change it: by the scaled Brier "
         "score, 1 less the Brier score over that of the same probability (or survival curve) for every patient, and its 95 % "
         "interval. A model may rank patients well and give poor probabilities.",
@@ -225,6 +231,9 @@ def _difference(test: Comparison, n: int, of: str = "") -> str:
     return f"{figures}; on {test.n} of {n} patients" if test.n < n else figures
 
 
+# The one probability is that of these very patients, which is worth (2 K - 1) / (K - 1) of n patients beside one that is learned
+# in the other of K folds: 3 at most, of two folds.
+OWN_SHARE = 3
 INPUTS = {  # what a control reads, as the end of "no better than …"
     CLINICAL: "clinical columns alone",
     VOLUME: "brain and tumour volume alone",

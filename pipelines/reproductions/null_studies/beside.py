@@ -117,6 +117,7 @@ def probabilities(n: int, folds: int, effect: float) -> Callable[[np.random.Gene
             if not (found.brier and found.brier.scaled and found.calibration):
                 raise AssertionError("found scores that are no probabilities")
             ends = {"Brier": found.brier, "scaled Brier": found.brier.scaled, "slope": found.calibration.slope_interval}
+            ends |= {"O:E": found.calibration.observed_to_expected}
             part = characteristics.subgroup_figures("binary", cohort, ("side",), {OWN: rows}, design, 0)[0]
             claims |= {f"{when}{name} misses": not one.low <= own[name] <= one.high for name, one in ends.items()}
             claims[f"{when}AUC of a subgroup misses"] = not part.low <= own["AUC"] <= part.high
@@ -219,6 +220,7 @@ def _of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarr
         "Brier": calibration.brier(truth, probability),
         "scaled Brier": calibration.scaled_brier(truth, probability),
         "slope": calibration.calibration_line(truth, probability)[0],
+        "O:E": calibration.observed_to_expected(truth, probability),
         "AUC": auc(truth, probability),
     }
 

@@ -63,7 +63,7 @@ def brier_of(pair: Pair) -> Difference:
 @pytest.mark.parametrize("endpoint", [MGMT, OS], ids=["binary", "survival"])
 def test_every_two_models_differ_as_when_they_are_compared_alone(endpoint, repeats):
     found = tables(repeats=repeats)
-    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.3, 1.3, seed=3)
+    pairs = comparisons.pairs_of_endpoint(endpoint, found, alive_of(found), 1.3, 1.1, seed=3)
     assert [(pair.model, pair.other) for pair in pairs] == list(itertools.combinations(["vit", "clinical", "small"], 2))
     for pair in pairs:
         alone = comparisons.versus(endpoint, found[pair.model], found[pair.other], 1.3)
@@ -74,7 +74,7 @@ def test_every_two_models_differ_as_when_they_are_compared_alone(endpoint, repea
 
 def test_brier_scores_differ_by_a_paired_bootstrap_of_patients():
     found = tables()
-    brier = brier_of(comparisons.pairs_of_endpoint(MGMT, found, {}, 1.3, 1.3, seed=3)[0])
+    brier = brier_of(comparisons.pairs_of_endpoint(MGMT, found, {}, 1.1, 1.3, seed=3)[0])
     ours, theirs = averaged(found["vit"]), averaged(found["clinical"])
     truth, a, b = flags(ours.truth), floats(ours.score), floats(theirs.score)
     assert brier.difference == pytest.approx(calibration.brier(truth, a) - calibration.brier(truth, b))
@@ -91,7 +91,7 @@ def test_integrated_brier_scores_differ_on_patients_whose_probabilities_both_mod
     found = tables()
     alive = alive_of(found)
     alive["clinical"] = alive["clinical"].iloc[3:]
-    brier = brier_of(comparisons.pairs_of_endpoint(OS, found, alive, 1.3, 1.3, seed=3)[0])
+    brier = brier_of(comparisons.pairs_of_endpoint(OS, found, alive, 1.1, 1.3, seed=3)[0])
     people = averaged(found["vit"]).set_index("patient").loc[alive["clinical"].index]
     scores = [
         ipcw.integrated_brier(

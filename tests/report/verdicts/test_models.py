@@ -24,16 +24,19 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.errors import UsageError
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.decision import youden_threshold
+from mri_vit.metrics.discrimination import delong_interval
+from mri_vit.metrics.survival import drawn_survival
 from mri_vit.metrics.within_fold import FALSE_POSITIVES, leak_level
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report import verdicts as verdict
 from mri_vit.report.numbers import binary, chance, characteristics, results, sites
+from mri_vit.report.numbers import survival as survival_numbers
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
-from mri_vit.report.schema.endpoints import BinaryResult
+from mri_vit.report.schema.endpoints import BinaryFigures, BinaryResult
 from mri_vit.report.schema.measured import Caveats
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.words import caveats, model_verdicts
@@ -319,6 +322,7 @@ def test_a_site_that_explains_it_is_in_the_verdict():
         (replace(CAVEATS, like_truth=True), {}, "reproduce the labels exactly"),
         (replace(CAVEATS, gap=0.95), {}, "at least 0.9 apart"),
         (CAVEATS, {"clinical": result(0.55), "volume": result(0.41)}, "every control is at most 0.6"),
+        (CAVEATS, {}, "no control was compared"),
     ],
 )
 def test_a_result_too_good_to_be_true_asks_for_a_check(caveats, models, said):
@@ -334,7 +338,9 @@ def test_a_perfect_result_of_too_few_to_judge_is_not_called_too_good():
 
 
 def test_a_perfect_result_beside_a_control_that_knows_as_much_asks_for_none():
-    assert "too good" not in judged({"vit": result(value=1.0), "intensity": result(0.98)}, {})["vit"][1]
+    found = judged({"vit": result(value=1.0), "intensity": result(0.996)}, {})
+    assert "too good" not in found["vit"][1]
+    assert "too good" not in judged({"intensity": result(0.996)}, {})["intensity"][1]  # of a control there is none
 
 
 def test_a_label_among_the_columns_is_caught_in_each_of_twenty_studies():
@@ -455,11 +461,15 @@ def test_probabilities_are_judged_by_the_interval_of_the_scaled_brier_score_and_
     assert told.brier
     scaled = Estimate(value=(low + high) / 2, low=low, high=high)
     told = told.model_copy(update={"brier": told.brier.model_copy(update={"scaled": scaled})})
-    sentence = model_verdicts.probabilities(told)
+    judged_as = verdict.Verdict(kind="chance", against_chance="chance", unjudged=None, is_tied=False, leaks=False)
+    sentence = model_verdicts.probabilities(told, judged_as)
     assert sentence
     assert sentence.startswith(said)
     assert "the same probability for every patient" in sentence
-    assert model_verdicts.probabilities(told.model_copy(update={"brier": None})) is None
+    assert model_verdicts.probabilities(told.model_copy(update={"brier": None}), judged_as) is None
+    assert (
+        model_verdicts.probabilities(told, replace(judged_as, kind="undefined")) is None
+    )  # of what is not judged nothing is said
 
 
 def test_ranks_may_be_perfect_where_probabilities_are_worse_than_none():
@@ -471,6 +481,78 @@ def test_ranks_may_be_perfect_where_probabilities_are_worse_than_none():
     assert found.brier.scaled.high < 0
     assert found.calibration
     assert found.calibration.ici.value == pytest.approx(np.abs(truth - score).mean(), abs=1e-3)
+
+
+def seen_survival(seed, n=80):
+    """Patients of whom some are censored."""
+    random = np.random.default_rng(seed)
+    dies, ends = random.exponential(400, n), random.uniform(200, 1700, n)
+    people = pd.DataFrame({"time_days": np.minimum(dies, ends), "event": dies <= ends, "score": random.normal(size=n)})
+    return people.assign(patient=[f"p{i:04d}" for i in range(n)])
+
+
+def of_survival(people, chances, inflated=1.0):
+    alive = pd.DataFrame(chances, index=pd.Index(people.patient), columns=pd.Index(HORIZONS))
+    return survival_numbers.of_probabilities(people, alive, 0, inflated)
+
+
+HORIZONS = np.array([182.0, 365.0, 730.0])
+
+
+@pytest.mark.parametrize("inflated", [1.0, math.sqrt(2)])
+def test_one_curve_for_every_patient_is_not_called_worse_than_one_curve(inflated):
+    worse = 0
+    for seed in range(40):
+        people, fold, chances = seen_survival(seed), np.arange(80) % 3, np.empty((80, 3))
+        for k in range(3):  # of each fold the Kaplan-Meier curve of the others
+            others = people.loc[fold != k]
+            outcome = others.time_days.to_numpy(), others.event.to_numpy()
+            chances[fold == k] = drawn_survival(*outcome, np.ones((1, len(others))), HORIZONS)
+        found = of_survival(people, chances, inflated).integrated_brier
+        assert found
+        assert found.scaled
+        assert found.scaled.low <= found.scaled.value <= found.scaled.high
+        worse += found.scaled.high < -model_verdicts.OWN_SHARE / 80
+    assert worse <= 4
+
+
+def test_predictions_that_nobody_dies_have_no_ratio_and_cut_no_report_short():
+    found = of_survival(seen_survival(0), np.tile([1.0, 0.7, 0.4], (80, 1))).calibration_at
+    none, ratio, slope = found[0].observed_to_expected, found[1].observed_to_expected, found[1].slope
+    assert none
+    assert ratio
+    assert slope
+    assert math.isnan(none.value)
+    assert ratio.low < ratio.value < ratio.high
+    assert math.isnan(slope.value)  # all curves are one
+
+
+def test_slope_of_survival_is_that_of_the_log_hazard():
+    risk = np.random.default_rng(2).normal(size=2000)
+    dies = np.random.default_rng(3).exponential(500 * np.exp(-risk))
+    chances = np.exp(-np.exp(0.5 * risk)[:, None] * HORIZONS / 500)
+    slope = of_survival(seen_survival(1, 2000).assign(time_days=dies, event=True), chances).calibration_at[1].slope
+    assert slope
+    assert slope.low < 2 < slope.high  # the prediction has half the log hazard
+    assert slope.value == pytest.approx(2, abs=0.15)
+
+
+@pytest.mark.parametrize("design", ["cross-validation", "external"])
+def test_intervals_are_wider_by_the_factor_for_refitting_alone(design):
+    truth, score = np.arange(60) % 2 == 0, np.random.default_rng(0).uniform(0.2, 0.8, 60)
+    rows = pd.DataFrame({"patient": [f"p{i:02d}" for i in range(60)], "repeat": 0, "fold": np.arange(60) % 3, "truth": truth})
+    nulls, seeds = (pd.DataFrame(columns=pd.Index(columns)) for columns in (NULL_COLUMNS, SEED_COLUMNS))
+    background = Background(design, nulls, seeds, {})
+    marker = Endpoint(name="marker", kind="binary")
+    found = binary.measure(marker, rows.assign(score=score, threshold=np.nan), background, 0).figures
+    given = binary.of_probabilities(truth, score, 0, 1.0)
+    assert isinstance(found, BinaryFigures)
+    assert found.calibration
+    assert given.calibration
+    wide, narrow = (one.high - one.low for one in (found.calibration.slope_interval, given.calibration.slope_interval))
+    assert wide == pytest.approx(narrow * (math.sqrt(2) if design == "cross-validation" else 1))
+    low, high = delong_interval(truth, score)
+    assert (found.auc.high - found.auc.low > high - low + 1e-9) == (design == "cross-validation")
 
 
 # --- subgroups -------------------------------------------------------------------------------------------------------------

@@ -320,15 +320,17 @@ OF_A_TEST = [
 ]
 
 
-@pytest.mark.parametrize(("method", "inflation"), [("refitted", 1.3), ("within folds", 1.414), ("scores as given", 1.0)])
-def test_a_test_against_chance_is_told_as_it_was_made(method, inflation):
-    metrics = made_up()
+@pytest.mark.parametrize(
+    ("method", "design"), [("refitted", "cross-validation"), ("within folds", "table"), ("scores as given", "external")]
+)
+def test_a_test_against_chance_is_told_as_it_was_made(method, design):
+    metrics = made_up() | {"design": design}
     for endpoint in metrics["endpoints"].values():
         for result in endpoint["models"].values():
-            result["chance_test"] |= {"method": method, "inflation": inflation}
+            result["chance_test"] |= {"method": method}
     told = methods_section.measure_sentences(filled(metrics))
     assert {key for key in told if key.startswith("chance_test:")} == {f"chance_test:{method}"}
-    assert ({"refits", "refits:survival"} <= told.keys()) == (inflation > 1)
+    assert ({"refits", "refits:survival"} <= told.keys()) == (design != "external")
     for endpoint in metrics["endpoints"].values():
         for result in endpoint["models"].values():
             result["chance_test"].pop("p_adjusted", None)
