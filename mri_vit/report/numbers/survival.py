@@ -191,7 +191,7 @@ def _calibration(seen: Outcome, alive: Float[np.ndarray, " n"], day: float | int
     ends = [getattr(per_sd, end) for end in Estimate.model_fields]
     slope = [math.log(end) / float(np.std(log_hazard, ddof=1)) if end > 0 else math.nan for end in ends]
     whole = curves.calibration_at(seen.time_days, seen.event, alive, float(day), groups=1)
-    expected = 1 - float(whole.predicted[0]) or math.nan  # where nobody is expected to die, the ratio is undefined
+    expected = 1 - float(whole.predicted[0]) or math.nan  # where no patient is expected to die, the ratio is undefined
     died = [(1 - float(share[0])) / expected for share in (whole.observed, whole.high, whole.low)]  # few alive: many died
     observed = curves.pseudo_survival(seen.time_days, seen.event, float(day))
     return CalibrationAt(

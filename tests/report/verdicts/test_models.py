@@ -516,7 +516,7 @@ def test_one_curve_for_every_patient_is_not_called_worse_than_one_curve(inflated
     assert worse <= 4
 
 
-def test_predictions_that_nobody_dies_have_no_ratio_and_cut_no_report_short():
+def test_predictions_that_no_patient_dies_have_no_ratio_and_cut_no_report_short():
     found = of_survival(seen_survival(0), np.tile([1.0, 0.7, 0.4], (80, 1))).calibration_at
     none, ratio, slope = found[0].observed_to_expected, found[1].observed_to_expected, found[1].slope
     assert none
