@@ -72,9 +72,8 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background, seed
     truth, score = flags(pooled.truth), floats(pooled.score)
     positives, negatives = int(truth.sum()), int((~truth).sum())
     tested = chance.measure(endpoint, rows, background)
-    inflated = chance.inflation(
-        first_repeat(rows), background.design
-    )  # of one repeat: a mean score's models share their patients
+    # Of one repeat: the models of a mean score share their patients.
+    inflated = chance.inflation(first_repeat(rows), background.design)
     ranked = within_fold.interval_inflation(tested.judged.value, inflated)
     value = discrimination.auc(truth, score)
     wilson_low, wilson_high = wilson_of_auc(

@@ -457,18 +457,18 @@ def test_nothing_known_is_said_of_a_cohort_without_deaths_or_positives(tmp_path,
     [(0.1, 0.6, "Probabilities are better than"), (-0.3, 0.2, "No evidence that"), (-0.6, -0.1, "Probabilities are worse than")],
 )
 def test_probabilities_are_judged_by_the_interval_of_the_scaled_brier_score_and_not_by_the_verdict(metrics, low, high, said):
-    told = BinaryResult.model_validate(metrics["endpoints"]["mgmt"]["models"]["vit"])
-    assert told.brier
+    found = BinaryResult.model_validate(metrics["endpoints"]["mgmt"]["models"]["vit"])
+    assert found.brier
     scaled = Estimate(value=(low + high) / 2, low=low, high=high)
-    told = told.model_copy(update={"brier": told.brier.model_copy(update={"scaled": scaled})})
+    found = found.model_copy(update={"brier": found.brier.model_copy(update={"scaled": scaled})})
     judged_as = verdict.Verdict(kind="chance", against_chance="chance", unjudged=None, is_tied=False, leaks=False)
-    sentence = model_verdicts.probabilities(told, judged_as)
+    sentence = model_verdicts.probabilities(found, judged_as)
     assert sentence
     assert sentence.startswith(said)
     assert "the same probability for every patient" in sentence
-    assert model_verdicts.probabilities(told.model_copy(update={"brier": None}), judged_as) is None
+    assert model_verdicts.probabilities(found.model_copy(update={"brier": None}), judged_as) is None
     assert (
-        model_verdicts.probabilities(told, replace(judged_as, kind="undefined")) is None
+        model_verdicts.probabilities(found, replace(judged_as, kind="undefined")) is None
     )  # of what is not judged nothing is said
 
 
