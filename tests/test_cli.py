@@ -19,8 +19,8 @@ from mri_vit.settings.file import keys
 from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
-WITHOUT = ("inspect", "predict", "features", "compare", "settings")
-WITHOUT_OUTPUT = [("status",), ("settings",)]  # which write no file
+WITHOUT = ("plan", "inspect", "predict", "features", "compare", "settings")
+WITHOUT_OUTPUT = [("status",), ("settings",), ("plan",)]  # which write no file
 STUDY = """
 name = "x"
 cohort = "cohort.csv"

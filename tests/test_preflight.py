@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from made.inputs import Desk, checked, ended, nifti, sound
 
-from mri_vit.cli import file_verbs
+from mri_vit.cli import file_verbs, study_verbs
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
+from mri_vit.errors import UsageError
 from mri_vit.preflight import calibration, check, needs, scans
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Comparator, Endpoint, Study
 
@@ -45,6 +46,35 @@ def test_a_sound_study_has_no_finding_but_its_size_and_its_document_follows_the_
     jsonschema.Draft202012Validator(schema).validate(found)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(schema).validate(found | {"more": 1})
+
+
+def test_a_check_states_for_each_endpoint_what_the_report_will_hold_to(desk: Desk, capsys: pytest.CaptureFixture[str]):
+    marker, survival = checked(desk, capsys)["power"]
+    assert (marker["endpoint"], marker["patients"], marker["marked"], marker["results"]) == ("mgmt", 12, 6, 2)
+    assert marker["least"] > 0.9  # 12 patients, two results
+    assert (survival["kind"], survival["marked"]) == ("survival", 9)
+    assert marker["development"]["needed"]["risk"] == 385  # half of them positive
+
+
+def test_a_plan_says_before_any_data_what_a_check_says_of_them(capsys: pytest.CaptureFixture[str]):
+    study_verbs.plan(82, positive=0.5, deaths=0.6, folds=3, results=4, sites=8, json=True)
+    marker, survival = json.loads(capsys.readouterr().out)
+    assert (marker["marked"], survival["marked"]) == (41, 49)
+    assert 0.70 < marker["least"] < marker["found_80"] < marker["found_90"] < 0.8 < marker["high"]
+    assert marker["found_within_sites"] > marker["found_80"]
+    study_verbs.plan(82, positive=0.5, folds=3, external=True, json=True)
+    (external,) = json.loads(capsys.readouterr().out)
+    assert external["found_80"] < marker["found_80"]
+    study_verbs.plan(13, folds=3)
+    assert "13 patients (6 positive): the least AUC that is called better than\nchance is 0.92" in capsys.readouterr().out
+    study_verbs.plan(3, folds=3)
+    assert "no AUC can be called better than chance" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("patients", "share"), [(1, 0.5), (40, 0.001), (40, 0.999)])
+def test_a_plan_of_one_class_is_refused(patients: int, share: float):
+    with pytest.raises(UsageError, match="use fewer folds"):
+        study_verbs.plan(patients, positive=share)
 
 
 def test_every_fault_is_told_at_once_the_gravest_first(desk: Desk, capsys):

@@ -37,8 +37,7 @@ def inspect(
     minutes: float = 3.0,
     output: Annotated[Path | None, Output] = None,
 ) -> None:
-    """Show what a network of a finished RUN has learned: filters, position embedding, attention, one head step by step, the
-    inputs that maximise its units, and its loss landscape.
+    """Show what a network of a finished RUN has learned: filters, positions, attention, a head step by step, units, loss.
 
     Parameters
     ----------

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mri_vit.cli.arguments import Overrides, StudyFile, loaded, trained
+from mri_vit.cli.arguments import Count, Discrimination, Overrides, Several, Share, StudyFile, loaded, trained
+from mri_vit.errors import UsageError
 from mri_vit.run import files
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mri_vit.crossval.power import Kind
     from mri_vit.qc.check import CheckedCohort
     from mri_vit.settings.schema import Study
 
@@ -68,6 +70,91 @@ def check(study: StudyFile, *, json: bool = False, **overrides: Overrides) -> in
         for line, style in document.lines(findings):
             say(console, line, style)
     return findings.exit_code
+
+
+def plan(
+    patients: Count,
+    *,
+    positive: Share | None = None,
+    deaths: Share | None = None,
+    folds: Several = 5,
+    repeats: Count = 1,
+    results: Count = 1,
+    sites: Count = 1,
+    parameters: Count = 10,
+    auc: Discrimination | None = None,
+    c: Discrimination | None = None,
+    external: bool = False,
+    json: bool = False,
+) -> None:
+    """State which AUC or C so many PATIENTS can show, before any data.
+
+    Also how wide its interval would be, and how many patients a regression and its validation need.
+
+    Parameters
+    ----------
+    patients
+        Patients whose label is known.
+    positive
+        Share of positives of a marker; 0.5 where neither this nor --deaths is given.
+    deaths
+        Share of patients who die, of a survival endpoint.
+    folds
+        Folds of cross-validation.
+    repeats
+        Times that the patients are divided anew.
+    results
+        Endpoints times compared models, which are corrected together (Holm).
+    sites
+        Sites of one size, among whose patients the model is judged too.
+    parameters
+        Predictor parameters of the regression whose sample size is asked.
+    auc
+        AUC of a marker that is expected; by default 0.80, about the best that is published of images alone.
+    c
+        C of survival that is expected; by default 0.74, likewise.
+    external
+        The models come from elsewhere and are not trained on these patients.
+    json
+        Print one JSON list instead.
+    """
+    import json as as_json
+
+    from rich.console import Console
+
+    from mri_vit.crossval.power import PUBLISHED_DISCRIMINATION, nominal
+    from mri_vit.metrics.within_fold import CHANCE
+    from mri_vit.preflight import document
+    from mri_vit.preflight.plan import plan as planned
+    from mri_vit.run.screen import say
+
+    if positive is None and deaths is None:
+        positive = 0.5
+    if external:  # one group of patients, whom no model was trained on
+        folds, repeats = 1, 1
+    kinds: tuple[tuple[Kind, float | None, float | None], ...] = (("binary", positive, auc), ("survival", deaths, c))
+    found = [
+        planned(
+            "marker" if kind == "binary" else "survival",
+            nominal(kind, patients, share, folds, repeats, sites),
+            share,
+            results,
+            expected or PUBLISHED_DISCRIMINATION[kind],
+            parameters,
+            not external,
+        )
+        for kind, share, expected in kinds
+        if share is not None
+    ]
+    if undefined := [one.endpoint for one in found if not one.least > CHANCE]:
+        raise UsageError(f"{', '.join(undefined)}: of {patients} patients no fold has two who can be compared; use fewer folds")
+    if json:
+        print(as_json.dumps([one.model_dump(mode="json") for one in found], indent=1))
+        return
+    console = Console()
+    for one in found:
+        for line, style in document.power_lines(one):
+            say(console, line, style)
 
 
 def prepare(study: StudyFile, **overrides: Overrides) -> int:

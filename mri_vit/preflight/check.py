@@ -28,6 +28,7 @@ from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight import scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fold, Labels, Needs, Severity
+from mri_vit.preflight.plan import Power, plan
 from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
@@ -71,8 +72,10 @@ def check(study: Study) -> Check:
     if not (plain and any(finding.severity == "refused" for finding in findings)):
         needs, faults = _networks(study, table.patients, kept, splits, scans.usual_voxels(info))
         findings += faults
+    powers: tuple[Power, ...] = ()
     if not any(finding.severity == "refused" for finding in findings):
         findings += [_finding("noticed", "labels", words) for words in power.power_cautions(kept, study.endpoints, splits)]
+        powers = _powers(study, kept, splits, len(covariates))
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
     return Check(
@@ -88,6 +91,7 @@ def check(study: Study) -> Check:
         covariates=covariates if CLINICAL in study.controls.models else None,
         columns=columns,
         labels=labels,
+        power=powers,
         findings=tuple(findings),
         needs=needs,
         seconds=round(time.perf_counter() - began, 2),
@@ -264,6 +268,18 @@ def _networks(
     estimate = needs.estimate(study, kept, max(map(len, splits)), voxels)
     lacking = needs.lacking(estimate, study.prepared, study.output)
     return estimate, [*findings, *(_finding("noticed", "resources", words) for words in lacking)]
+
+
+def _powers(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: int) -> tuple[Power, ...]:
+    """What each endpoint with a defined test can show; parameters are the clinical columns and the network's score."""
+    site_of = {p.subject: p.clinical.get("site", "") for p in patients}
+    outcomes = {endpoint: power.of_patients(patients, endpoint, splits, site_of) for endpoint in study.endpoints}
+    defined = {endpoint: one for endpoint, one in outcomes.items() if 0 < one.marked < 1 and one.detection().error > 0}
+    results = len(defined) * (len(comparators.networks(study)) + study.fused)
+    return tuple(
+        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], covariates + 1)
+        for endpoint, one in defined.items()
+    )
 
 
 def count_labels(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> tuple[Labels, ...]:

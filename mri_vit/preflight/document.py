@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.preflight import plan
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.run.screen import WARNING, counted
 
@@ -114,6 +115,7 @@ class Check(Part):
     covariates: tuple[str, ...] | None = Field(description="columns of the control `clinical`; null without that control")
     columns: tuple[Column, ...] = Field(description="every clinical column, as a covariate or with the reason why not")
     labels: tuple[Labels, ...]
+    power: tuple[plan.Power, ...] = Field(description="what each endpoint can show; none where the study cannot run")
     findings: tuple[Finding, ...] = Field(description="the gravest first")
     needs: Needs | None = Field(description="null where faulty networks or folds leave nothing to estimate")
     seconds: Number = Field(description="that the check took")
@@ -149,9 +151,18 @@ def lines(check: Check) -> Iterator[tuple[str, str]]:
     if check.labels:
         yield "", ""
         yield from ((line, "") for line in _table(check.labels))
+    for power in check.power:
+        yield "", ""
+        yield from power_lines(power)
     if check.needs:
         yield "", ""
         yield from _needed(check.needs)
+
+
+def power_lines(power: plan.Power) -> Iterator[tuple[str, str]]:
+    """What an endpoint can show, in sentences of which all but the first are indented."""
+    for place, sentence in enumerate(plan.sentences(power)):
+        yield from _wrapped(sentence, "  " * (place > 0), "")
 
 
 def _listed(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:

@@ -29,6 +29,10 @@ def people(positives: int, negatives: int, folds: int) -> tuple[list[Patient], l
     return found, [[patient.id for patient in found[fold::folds]] for fold in range(folds)]
 
 
+def least(patients: list[Patient], endpoint: Endpoint, split: list[list[str]]) -> float:
+    return power.of_patients(patients, endpoint, [split]).detection().critical
+
+
 def rows(patients: list[Patient], split: list[list[str]], score: np.ndarray) -> pd.DataFrame:
     of = {name: fold for fold, ids in enumerate(split) for name in ids}
     return pd.DataFrame(
@@ -51,7 +55,7 @@ def judged(endpoint: Endpoint, patients: list[Patient], split: list[list[str]], 
 @pytest.mark.parametrize("endpoint", [MARKER, OS], ids=["marker", "survival"])
 def test_the_report_calls_better_than_chance_just_what_reaches_the_limit(endpoint: Endpoint, counts: tuple[int, int], parts: int):
     patients, split = people(*counts, parts)
-    limit = power.least_detectable(patients, endpoint, [split])
+    limit = least(patients, endpoint, split)
     truth = np.array([p.labels["mgmt"] if endpoint is MARKER else -p.labels["os_days"] for p in patients])
     random, sides = np.random.default_rng(1), set()
     for noise in np.geomspace(0.01, 10, 60):
@@ -69,7 +73,7 @@ def test_the_report_states_the_limit_that_was_stated_before_however_many_scores_
     score = np.random.default_rng(2).integers(levels, size=len(patients)).astype(float)
     nothing = chance.Background("cross-validation", pd.DataFrame(), pd.DataFrame(), {})
     test = chance.measure(endpoint, rows(patients, split, score), nothing).chance_test
-    assert test.least == pytest.approx(power.least_detectable(patients, endpoint, [split]))
+    assert test.least == pytest.approx(least(patients, endpoint, split))
     assert test.least >= within_fold.least_above_chance(test.error, test.inflation) - 1e-9
 
 
@@ -82,7 +86,7 @@ def test_thirteen_patients_show_nothing_below_about_nine_tenths():
 def test_a_study_that_can_show_what_is_published_is_not_cautioned():
     patients, split = people(41, 41, 3)
     assert not list(power.power_cautions(patients, (MARKER, OS), [split]))
-    assert power.least_detectable(patients, MARKER, [split]) == pytest.approx(0.65, abs=0.02)
+    assert least(patients, MARKER, split) == pytest.approx(0.65, abs=0.02)
 
 
 def test_two_patients_can_show_nothing_and_none_are_not_spoken_of():

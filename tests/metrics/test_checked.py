@@ -154,6 +154,7 @@ def test_every_public_function_is_held_to_these_rules():
         "comparison",
         "intervals",
         "risk_sets",
+        "sample_size",
         "transportability",
         "within_fold",
     }

@@ -20,6 +20,7 @@ from scipy.stats import t as student
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.discrimination import wilson_of_auc, wilson_of_c
+from mri_vit.metrics.sample_size import Detection
 from mri_vit.metrics.transportability import i_squared, prediction_interval, random_effects
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of, rarer
@@ -56,7 +57,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> A
     inflated = inflation(rows, background.design)
     mean = _mean(found)
     refits = background.design not in NOT_TRAINED_ON
-    free = _free(mean, inflated, refits, _least(endpoint, rows, inflated))
+    free = _free(mean, refits, _detection(endpoint, rows, inflated, background.family))
     low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
     return AgainstChance(
         judged=Estimate(value=mean.value, low=low, high=high),
@@ -118,26 +119,28 @@ def retraining(values: list[float], source: str) -> Retraining | None:
     )
 
 
-def _least(endpoint: Endpoint, rows: pd.DataFrame, inflated: float) -> float:
-    """The least figure that these patients can tell from chance; equal scores have a smaller error, and their figure is less too.
+def _detection(endpoint: Endpoint, rows: pd.DataFrame, inflated: float, results: int) -> Detection:
+    """What these patients can tell from chance; equal scores have a smaller error, and their figure is less too.
 
-    As `crossval.power.least_detectable` has it before a run.
+    As `crossval.power` has it before a run.
     """
     untied = within_folds(endpoint, rows.assign(score=np.arange(len(rows), dtype=float)))
-    return within_fold.least_above_chance(float(np.mean([one.error for one in untied])), inflated)
+    return Detection(float(np.mean([one.error for one in untied])), inflated, results)
 
 
-def _free(found: WithinFold, inflated: float, refits: bool, least: float) -> UnadjustedTest:
+def _free(found: WithinFold, refits: bool, test: Detection) -> UnadjustedTest:
     """The test that needs no training: a normal p, which has no least value."""
     return UnadjustedTest(
         method="within folds" if refits else "scores as given",
         value=found.value,
         error=found.error,
-        inflation=inflated,
+        inflation=test.inflated,
         draws=None,
-        p=within_fold.p_above_chance(found, inflated),
-        p_below=within_fold.p_below_chance(found, inflated),
-        least=least,
+        p=within_fold.p_above_chance(found, test.inflated),
+        p_below=within_fold.p_below_chance(found, test.inflated),
+        least=within_fold.least_above_chance(test.error, test.inflated),
+        found_80=test.found(0.8),
+        found_90=test.found(0.9),
     )
 
 
@@ -172,6 +175,8 @@ def _refitted(
         p=(above + 1) / (len(drawn) + 1),
         p_below=free.p_below,
         least=free.least,
+        found_80=free.found_80,
+        found_90=free.found_90,
     )
 
 

@@ -61,6 +61,8 @@ class UnadjustedTest:
     p: float
     p_below: float
     least: float
+    found_80: float
+    found_90: float
 
 
 @dataclass(frozen=True)

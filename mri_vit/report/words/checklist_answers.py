@@ -15,7 +15,7 @@ from mri_vit.report.words import endpoint_results, map_sentences, methods_sectio
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import partition_sentences
-from mri_vit.report.words.run_facts import Facts, table1_lines
+from mri_vit.report.words.run_facts import Facts, could_show, table1_lines
 from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_compared, title
 
 Answer = Callable[[Metrics], str]
@@ -149,7 +149,9 @@ def known_labels(metrics: Metrics) -> str:
 
 def sizes(metrics: Metrics) -> str:
     counts = [f"{escape(name)}: {endpoint_results.patients_and_events(endpoint)}" for name, endpoint in metrics.endpoints.items()]
-    return f"In the evaluation, {'; '.join(counts)}." if counts else ""
+    best = {name: metrics.endpoints[name].models[card.model] for name, card in metrics.cards.items()}
+    shown = [f"{escape(name)}: {words}." for name, result in best.items() if (words := could_show(result))]
+    return " ".join([f"In the evaluation, {'; '.join(counts)}.", *shown]) if counts else ""
 
 
 def flow(metrics: Metrics) -> str:

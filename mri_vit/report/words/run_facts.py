@@ -90,8 +90,11 @@ def labels_alone(metrics: Metrics) -> str:
 
 def could_show(result: Result) -> str:
     """What the patients could have shown at all, whatever their scores, as is said before a run; "" where there is no pair."""
-    least = result.chance_test.least
-    return power.power_sentence(symbol(result), least) if is_defined(least) else ""
+    test = result.chance_test
+    if not is_defined(test.least):
+        return ""
+    found = f"; {power.found_sentence(test.found_80, test.found_90)}" if is_defined(test.found_80) else ""
+    return power.power_sentence(symbol(result), test.least) + found
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:

@@ -64,7 +64,7 @@ def survival_of_nothing(n: int, folds: int, repeats: int) -> Callable[[np.random
         parts = []
         for repeat in range(repeats):
             fold = random.permutation(np.arange(n) % folds)
-            score = _out_of_fold(x, lambda train: _residuals(days[train], died[train]), fold)
+            score = out_of_fold(x, lambda train: residuals(days[train], died[train]), fold)
             parts.append(pd.DataFrame({"patient": _names(n), "repeat": repeat, "fold": fold, "score": score}))
         rows = pd.concat(parts, ignore_index=True).assign(threshold=np.nan)
         rows = rows.assign(time_days=np.tile(days, repeats), event=np.tile(died, repeats))
@@ -89,7 +89,7 @@ def below(n: int, folds: int, features: int) -> Callable[[np.random.Generator], 
     def study(random: np.random.Generator) -> Claims:
         truth = random.permutation(np.arange(n) % 2 == 1)
         fold = deal(random, truth, folds)
-        score = _out_of_fold(random.normal(size=(n, features)), lambda train: truth[train].astype(float), fold)
+        score = out_of_fold(random.normal(size=(n, features)), lambda train: truth[train].astype(float), fold)
         rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth, "score": score})
         p = chance.measure(MARKER, rows, _background({})).chance_test.p_below
         return {"before: worse than chance": p <= ALPHA, "worse than chance": p <= ALPHA_BELOW}
@@ -132,7 +132,7 @@ def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.rand
     def study(random: np.random.Generator) -> Claims:
         x, truth = _marker(random, n, effect)
         fold = deal(random, truth, folds)
-        score = _out_of_fold(x, lambda train: truth[train].astype(float), fold)
+        score = out_of_fold(x, lambda train: truth[train].astype(float), fold)
         score += shift * score.std() * random.normal(size=folds)[fold]
         rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth, "score": score})
         pooled, within = auc(truth, score), auc_within(truth, score, fold)
@@ -160,7 +160,7 @@ def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Gener
             x[:, :KNOWING] += EFFECT[n] * (truth - 0.5)[:, None]
         fold = deal(random, truth, folds)
         rows = pd.DataFrame({"patient": _names(n), "repeat": 0, "fold": fold, "truth": truth})
-        rows = rows.assign(score=_out_of_fold(x, lambda train: truth[train].astype(float), fold))
+        rows = rows.assign(score=out_of_fold(x, lambda train: truth[train].astype(float), fold))
         site_of = dict(zip(rows.patient, map(str, site), strict=True))
         found = chance.measure(MARKER, rows, _background(site_of))
         if not found.chance_test.p <= ALPHA or (within := found.within_sites) is None:
@@ -233,7 +233,7 @@ def _background(site_of: Mapping[str, str]) -> Background:
     return Background("cross-validation", NO_NULLS, NO_SEEDS, site_of)
 
 
-def _out_of_fold(
+def out_of_fold(
     x: Float[np.ndarray, "n f"], target: Callable[[Bool[np.ndarray, " n"]], Float[np.ndarray, " m"]], fold: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Scores by a ridge regression of `target` of the training patients, fitted without the patient's fold."""
@@ -246,7 +246,7 @@ def _out_of_fold(
     return score
 
 
-def _residuals(days: Float[np.ndarray, " m"], died: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+def residuals(days: Float[np.ndarray, " m"], died: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
     """Martingale residuals without covariates: deaths less the Nelson-Aalen hazard up to the own time."""
     order = np.argsort(days)
     hazard = np.empty(len(days))

@@ -1,0 +1,135 @@
+"""Plan: what an endpoint of so many patients can show, and how many a prediction model needs, as numbers and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from pydantic import Field
+
+from mri_vit.crossval.power import SYMBOL, Kind, Outcomes, found_sentence
+from mri_vit.metrics import sample_size
+from mri_vit.report.schema.parts import Number, Part
+
+POWERS = (0.8, 0.9)  # that of Cohen 1988 (ISBN 0-8058-0283-5), and that which trials usually plan with
+
+
+class Minima(Part):
+    """Patients that each of three criteria needs; null where no number is enough."""
+
+    needed: dict[str, int | None] = Field(description="by criterion")
+
+    @property
+    def most(self) -> int | None:
+        known = [one for one in self.needed.values() if one is not None]
+        return max(known) if len(known) == len(self.needed) else None
+
+
+class Power(Part):
+    """What one endpoint can show, by the test that the report will make."""
+
+    endpoint: str
+    kind: Kind
+    patients: int = Field(description="whose label is known")
+    marked: int = Field(description="positive; or died")
+    results: int = Field(description="endpoints times compared models, whose p are corrected together")
+    least: Number = Field(description="least AUC or C that is called better whatever the others are; above 1 where none is")
+    found_80: Number = Field(description="AUC or C that is called better with 80 % power; null where none is")
+    found_90: Number = Field(description="likewise with 90 %")
+    low: Number = Field(description="lower end of about the 95 % interval that `found_80` will have")
+    high: Number = Field(description="upper end")
+    sites: int = Field(description="sites; 1 where they are not known")
+    found_within_sites: Number = Field(
+        description="`found_80` of pairs within a site and fold, not corrected; null where none is"
+    )
+    expected: float = Field(description="AUC or C that the rest is of")
+    power: Number = Field(description="probability that it is called better")
+    parameters: int = Field(description="predictor parameters of a regression")
+    development: Minima = Field(description="its patients, by Riley et al. 2019, doi:10.1002/sim.7992")
+    validation: Minima = Field(description="patients to validate it elsewhere, by Riley et al. 2021, doi:10.1002/sim.9025")
+
+
+def plan(
+    endpoint: str, outcomes: Outcomes, share: float, results: int, expected: float, parameters: int, refits: bool = True
+) -> Power:
+    """What these patients can show.
+
+    `share`: positive, or who die; `expected`: the AUC or C for which sample sizes are given, above 0.5 and below 1.
+    `refits`: whether the models will be trained on the patients' other folds; else they come from elsewhere.
+    """
+    test = outcomes.detection(results, refits)
+    found = [test.found(power) for power in POWERS]
+    low, high = test.interval(found[0])
+    sites = len(np.unique(outcomes.site))
+    within = outcomes.detection(1, refits, within_sites=True).found(POWERS[0]) if sites > 1 else math.nan
+    of_development, of_validation = _minima(outcomes, share, test, expected, parameters)
+    return Power(
+        endpoint=endpoint,
+        kind=outcomes.kind,
+        patients=len(outcomes.labels),
+        marked=int((outcomes.labels[:, -1] == 1).sum()),
+        results=results,
+        least=test.critical,
+        found_80=found[0],
+        found_90=found[1],
+        low=low,
+        high=high,
+        sites=sites,
+        found_within_sites=within,
+        expected=expected,
+        power=test.power(expected),
+        parameters=parameters,
+        development=of_development,
+        validation=of_validation,
+    )
+
+
+def _minima(
+    outcomes: Outcomes, share: float, test: sample_size.Detection, expected: float, parameters: int
+) -> tuple[Minima, Minima]:
+    if outcomes.kind == "binary":
+        r_squared, most = sample_size.r_squared_of_auc(expected, share), sample_size.largest_r_squared(share)
+        risk, elsewhere = sample_size.marker_risk(share), sample_size.external_marker(expected, share)
+    else:
+        r_squared, most = sample_size.r_squared_of_c(expected, share), sample_size.largest_r_squared_of_survival(share)
+        risk = sample_size.survival_risk(share)
+        elsewhere = sample_size.external_survival(expected, share, len(outcomes.labels) * test.error**2)
+    here = sample_size.development(parameters, r_squared, most, risk)
+    return tuple(  # type: ignore[return-value]  # two of them
+        Minima(needed={name: int(n) if math.isfinite(n) else None for name, n in vars(one).items()}) for one in (here, elsewhere)
+    )
+
+
+def sentences(power: Power) -> Iterator[str]:
+    """What a reader has to know, a sentence each."""
+    symbol = SYMBOL[power.kind]
+    marked = f"{power.marked} {'positive' if power.kind == 'binary' else 'died'}"
+    corrected = f", corrected for {power.results} results" * (power.results > 1)
+    head = f"{power.endpoint}, {power.patients:,} patients ({marked})"
+    if not power.least <= 1:
+        yield f"{head}: no {symbol} can be called better than chance{corrected}"
+    else:
+        yield f"{head}: the least {symbol} that is called better than chance is {power.least:.2f}{corrected}"
+    if not math.isnan(power.found_80):
+        yield (
+            f"{found_sentence(power.found_80, power.found_90)}, and {100 * power.power:.0f} one of {power.expected:.2f}; the "
+            f"interval of {power.found_80:.2f} is about {power.low:.2f} to {power.high:.2f}"
+        )
+    if power.sites > 1:
+        found = "none finds it" if math.isnan(power.found_within_sites) else f"80 find one of {power.found_within_sites:.2f}"
+        yield f"among patients of one of {power.sites} sites, without correction, {found}"
+    here, elsewhere = power.development, power.validation
+    yield (
+        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {power.expected:.2f}, a regression of {power.parameters} parameters "
+        f"needs {_patients(here.most)} patients (Riley's criteria 1 to 3: {_each(here)}), its validation elsewhere "
+        f"{_patients(elsewhere.most)} (O:E, slope, {symbol}: {_each(elsewhere)})"
+    )
+
+
+def _each(minima: Minima) -> str:
+    return "; ".join(map(_patients, minima.needed.values()))
+
+
+def _patients(count: int | None) -> str:
+    return "no number of" if count is None else f"{count:,}"
