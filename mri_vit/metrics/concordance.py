@@ -7,15 +7,14 @@ deaths, b of resamples (sets of weights, or orders of ranks). Pairs are counted 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Num
 
-from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, Scores, grouped, outcome
-from mri_vit.metrics.intervals import RESAMPLES, interval
-from mri_vit.metrics.survival import censoring_survival, drawn_censoring_survival
+from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, outcome
+from mri_vit.metrics.discrimination import wilson_of_c
+from mri_vit.metrics.survival import censoring_survival
 
 
 def concordance_counts(time_days: Numbers, event: Flags, risk: Numbers) -> tuple[int, int, int]:
@@ -109,90 +108,83 @@ def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = N
 
 
 def uno_weight(
-    uncensored: Float[np.ndarray, "*b d"], died_days: Float[np.ndarray, " d"], tau: float | None
-) -> Float[np.ndarray, "*b d"]:
+    uncensored: Float[np.ndarray, " d"], died_days: Float[np.ndarray, " d"], tau: float | None
+) -> Float[np.ndarray, " d"]:
     """1 / G² of each death before tau, 0 for the others and where G = 0."""
     counted = (uncensored > 0) & (died_days < (math.inf if tau is None else tau))
     return counted / np.where(counted, uncensored, 1.0) ** 2
 
 
-def harrell_interval(
-    time_days: Numbers, event: Flags, risk: Numbers, generator: np.random.Generator, resamples: int = RESAMPLES
-) -> tuple[float, float]:
-    """Confidence interval of Harrell's C by a patient-level percentile bootstrap.
-
-    Definition: patients are drawn with replacement, C is computed on each draw, and the interval runs between its
-    quantiles. A draw is a vector w of how often each patient came up, and its C is w'Qw / w'Pw with Q the concordance and
-    P the comparability of each pair; neither is ever listed (see `concordant_ranges`).
-    Assumption: patients are independent; the models are taken as given (training is not repeated). Draws without a
-    comparable pair are left out. Time is O(n log n) for each draw.
-    Source: Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.
-    Returns: (low, high); both NaN when C itself is undefined.
-
-    Five patients say nothing:
-
-    >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
-    >>> event = np.array([1, 1, 0, 1, 0])
-    >>> risk = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
-    >>> low, high = harrell_interval(time_days, event, risk, np.random.default_rng(0))
-    >>> print(f"{low:.2f} to {high:.2f}")
-    0.00 to 1.00
-    """
-    time_days, event, risk = outcome(time_days, event, risk)
-    if math.isnan(harrell_c(time_days, event, risk)):
-        return math.nan, math.nan
-    pairs, even = Pairs.of(time_days, event, risk), np.ones((1, event.sum()))
-    low, high = interval(lambda drawn: drawn_c(pairs, drawn, even), np.zeros(len(risk)), generator, resamples)
-    return float(low), float(high)
-
-
 def uno_interval(
-    time_days: Numbers,
-    event: Flags,
-    risk: Numbers,
-    generator: np.random.Generator,
-    tau: float | None = None,
-    resamples: int = RESAMPLES,
+    time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = None, refits: bool = False
 ) -> tuple[float, float]:
-    """Confidence interval of Uno's C (with G(t)) by a patient-level percentile bootstrap.
+    """95 % interval of Uno's C, by `discrimination.wilson_of_c`.
 
-    Definition: as `harrell_interval`, with the censoring curve estimated anew on each draw.
-    Assumption: as for Uno's C and for `harrell_interval`.
-    Source: Efron & Tibshirani 1993, chapter 13; Uno et al. 2011, doi:10.1002/sim.4154.
+    Formula: the variance is that of the infinitesimal jackknife, the weights taken as given: a patient's influence is (sum_j w_ij
+    q_ij - C sum_j w_ij p_ij) / sum w p, as in `within_fold.within_fold_c`. Without a signal the rank of each death's risk among
+    the c_i patients comparable with it is uniform and independent of the others', so that the variance is sum w_i² c_i (c_i +
+    2) / 12 / (sum w_i c_i)²: where one death has nearly all the weight, C is hardly known, which the jackknife misses.
+    Assumption: as for Uno's C; patients are independent.
+    Source: Efron 1982, The Jackknife, chapter 6, equal to R's survival::concordance; Rényi 1962 for the ranks.
+    `refits`: whether models were trained on the patients' other folds.
     Returns: (low, high); both NaN when C itself is undefined.
     """
     time_days, event, risk = outcome(time_days, event, risk)
-    if math.isnan(uno_c(time_days, event, risk, tau)):
+    weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
+    found, comparable = patient_pairs(time_days, event, risk, weight), death_counts(time_days, event, risk)[0]
+    pairs = float((weight * comparable).sum())
+    if not pairs:
         return math.nan, math.nan
-
-    pairs = Pairs.of(time_days, event, risk)
-
-    def weighted_c(drawn: Drawn) -> Float[np.ndarray, " b"]:
-        weight = uno_weight(drawn_censoring_survival(time_days, event, drawn, time_days[event]), time_days[event], tau)
-        return drawn_c(pairs, drawn, weight)
-
-    low, high = interval(weighted_c, np.zeros(len(risk)), generator, resamples)
-    return float(low), float(high)
+    null = float((weight**2 * comparable * (comparable + 2)).sum()) / 12 / pairs**2
+    return wilson_of_c(found.value, found.variance, null, refits)
 
 
 @dataclass(frozen=True)
-class Pairs:
-    """Where the pairs of each death are found, whatever the draw."""
+class PatientPairs:
+    """Of each patient, the weight of those known to have outlived them, of the deaths that they outlived, and of the concordant
+    pairs among these, ties one half.
+    """
 
-    event: Events
-    comparable: list[Ranges]
-    concordant: list[Ranges]
+    later: Float[np.ndarray, " n"]
+    earlier: Float[np.ndarray, " n"]
+    concordant: Float[np.ndarray, " n"]
 
-    @classmethod
-    def of(cls, time_days: Days, event: Events, risk: Scores) -> Pairs:
-        return cls(event, comparable_ranges(time_days, event), concordant_ranges(time_days, event, risk))
+    @property
+    def comparable(self) -> Float[np.ndarray, " n"]:
+        return self.later + self.earlier
+
+    @property
+    def value(self) -> float:
+        """C; NaN without a pair."""
+        pairs = float(self.comparable.sum())
+        return float(self.concordant.sum()) / pairs if pairs else math.nan
+
+    @property
+    def influence(self) -> Float[np.ndarray, " n"]:
+        """By the infinitesimal jackknife, times sqrt(n / (n - 1)); squares add up to the variance."""
+        n, pairs = len(self.comparable), float(self.comparable.sum()) / 2
+        return (self.concordant - self.value * self.comparable) / pairs * math.sqrt(n / (n - 1))
+
+    @property
+    def variance(self) -> float:
+        return float((self.influence**2).sum())
 
 
-def drawn_c(pairs: Pairs, drawn: Drawn, weight: Float[np.ndarray, "#b d"]) -> Float[np.ndarray, " b"]:
-    """C of each draw, deaths weighted; NaN for a draw without a comparable pair."""
-    died = drawn[:, pairs.event] * weight  # (b, d)
-    comparable, concordant = (pair_weight(ranges, drawn, died) for ranges in (pairs.comparable, pairs.concordant))
-    return concordant / np.where(comparable > 0, comparable, math.nan)
+def patient_pairs(time_days: Days, event: Events, risk: Scores, weight: Float[np.ndarray, " d"] | None = None) -> PatientPairs:
+    """The pairs of each patient, both as the one who died and as the other, in O(n log n).
+
+    `weight`: of each death, in the order given; None is 1.
+    """
+    weight = np.ones(int(event.sum())) if weight is None else weight
+    comparable, lower, equal = death_counts(time_days, event, risk)
+    outlived_by, concordant = np.zeros((2, len(risk)))
+    outlived_by[event], concordant[event] = weight * comparable, weight * (lower + equal / 2)
+    place, rank = _place(time_days, event), dense_ranks(-risk)  # of the deaths before a patient, those of higher risk
+    latest_first = np.argsort(-place[event], kind="stable")
+    later = len(latest_first) - np.searchsorted(np.sort(place[event]), place, side="left")
+    higher, tied = count_from(rank[event][latest_first], later, rank, weight[latest_first])
+    earlier = np.r_[0.0, np.cumsum(weight[latest_first[::-1]])][len(latest_first) - later]
+    return PatientPairs(outlived_by, earlier, concordant + higher + tied / 2)
 
 
 def death_counts(
@@ -221,89 +213,47 @@ def dense_ranks(values: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
 
 def in_line(time_days: Days, event: Events) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " d"]]:
     """The patients in the order of their time, deaths before censored; and where in it each death's comparable patients begin."""
-    place = 2 * dense_ranks(time_days) + ~event  # a censored patient stands after deaths of its day
+    place = _place(time_days, event)
     order = np.argsort(place, kind="stable")
     return order, np.searchsorted(place[order], place[event], side="right")
 
 
+def _place(time_days: Days, event: Events) -> Int[np.ndarray, " n"]:
+    return 2 * dense_ranks(time_days) + ~event  # a censored patient stands after deaths of its day
+
+
 def count_from(
-    rank: Int[np.ndarray, "*b n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, "*b d"]
-) -> tuple[Int[np.ndarray, "*b d"], Int[np.ndarray, "*b d"]]:
+    rank: Int[np.ndarray, "*b n"],
+    start: Int[np.ndarray, " d"],
+    asked: Int[np.ndarray, "*b d"],
+    weight: Float[np.ndarray, " n"] | None = None,
+) -> tuple[Num[np.ndarray, "*b d"], Num[np.ndarray, "*b d"]]:
     """How many of rank[start:] are lower than, and how many equal to, the rank asked for; of each of b orders of the ranks.
 
     From the highest bit down, the row is parted into those with a 0 and those with a 1, keeping their order; a question's
     range goes with the half that its own bit names, and a range that goes with the ones leaves its zeros behind as lower.
+    `weight`: what each counts, of one order; None is 1.
     """
     first, last = np.broadcast_to(start, asked.shape), np.full(asked.shape, rank.shape[-1])
-    lower = np.zeros(asked.shape, dtype=int)
+    lower = np.zeros(asked.shape, dtype=int if weight is None else float)
     zeros = np.zeros((*rank.shape[:-1], rank.shape[-1] + 1), dtype=int)  # before each place, and in all
-    for bit in reversed(range(int(rank.max(initial=0)).bit_length())):
+    highest = int(max(rank.max(initial=0), asked.max(initial=0)))
+    for bit in reversed(range(highest.bit_length())):
         one = (rank >> bit) & 1 == 1
         np.cumsum(~one, axis=-1, out=zeros[..., 1:])
         up = (asked >> bit) & 1 == 1
         below, within = (np.take_along_axis(zeros, ends, axis=-1) for ends in (first, last))
-        lower += np.where(up, within - below, 0)
+        left = within - below if weight is None else _sums(np.where(one, 0.0, weight), first, last)
+        lower += np.where(up, left, 0)
         first = np.where(up, zeros[..., -1:] + first - below, below)
         last = np.where(up, zeros[..., -1:] + last - within, within)
-        rank = np.take_along_axis(rank, np.argsort(one, axis=-1, kind="stable"), axis=-1)
-    return lower, last - first
+        parted = np.argsort(one, axis=-1, kind="stable")
+        rank = np.take_along_axis(rank, parted, axis=-1)
+        weight = None if weight is None else weight[parted]
+    return lower, last - first if weight is None else _sums(weight, first, last)
 
 
-@dataclass(frozen=True)
-class Ranges:
-    """For some of the deaths, a range of a row of patients whose weights are to be summed, and the share that they count."""
-
-    row: Int[np.ndarray, " m"]
-    deaths: Int[np.ndarray, " a"]
-    first: Int[np.ndarray, " a"]
-    last: Int[np.ndarray, " a"]  # one beyond the last
-    share: float
-
-
-def pair_weight(
-    ranges: Sequence[Ranges], weight: Float[np.ndarray, "b n"], died: Float[np.ndarray, "b d"]
-) -> Float[np.ndarray, " b"]:
-    """The sum over pairs of both weights, for b sets: the death's by `died`, the other's by `weight`.
-
-    Exact where weights are whole numbers.
-    """
-    found = np.zeros(len(weight))
-    for asked in ranges:
-        sums = np.zeros((len(weight), len(asked.row) + 1))
-        np.cumsum(weight.take(asked.row, axis=1), axis=1, out=sums[:, 1:])
-        others = sums.take(asked.last, axis=1) - sums.take(asked.first, axis=1)
-        found += asked.share * np.einsum("ba,ba->b", died.take(asked.deaths, axis=1), others)
-    return found
-
-
-def comparable_ranges(time_days: Days, event: Events) -> list[Ranges]:
-    """Of each death the patients that it is comparable with, as `death_counts` counts them."""
-    order, start = in_line(time_days, event)
-    return [Ranges(order, np.arange(len(start)), start, np.full(len(start), len(order)), 1.0)]
-
-
-def concordant_ranges(time_days: Days, event: Events, risk: Scores) -> list[Ranges]:
-    """Likewise those of lower risk, and by one half those of equal risk: O(n log n) for each set of weights.
-
-    The ranges are those that `count_from` walks through, which are the same whatever the weights.
-    """
-    order, start = in_line(time_days, event)
-    rank = dense_ranks(risk)
-    return list(_levels(order, rank[order], start, rank[event]))
-
-
-def _levels(
-    patient: Int[np.ndarray, " n"], rank: Int[np.ndarray, " n"], start: Int[np.ndarray, " d"], asked: Int[np.ndarray, " d"]
-) -> Iterator[Ranges]:
-    first, last = start, np.full(len(asked), len(rank))
-    for bit in reversed(range(int(rank.max(initial=0)).bit_length())):
-        one = (rank >> bit) & 1 == 1
-        zeros = np.r_[0, np.cumsum(~one)]  # before each place, and in all
-        up = (asked >> bit) & 1 == 1
-        below, within = zeros[first], zeros[last]
-        yield Ranges(patient[~one], np.flatnonzero(up), below[up], within[up], 1.0)
-        first = np.where(up, zeros[-1] + first - below, below)
-        last = np.where(up, zeros[-1] + last - within, within)
-        parted = np.argsort(one, kind="stable")
-        patient, rank = patient[parted], rank[parted]
-    yield Ranges(patient, np.arange(len(asked)), first, last, 0.5)
+def _sums(weight: Float[np.ndarray, " n"], first: Int[np.ndarray, " d"], last: Int[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+    """The sums of weight[first:last]."""
+    sums = np.r_[0.0, np.cumsum(weight)]
+    return sums[last] - sums[first]

@@ -7,20 +7,20 @@ patients are a group, scored by one model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from scipy.special import ndtr, ndtri
 
-from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, labelled, outcome
+from mri_vit.metrics.checked import Flags, Groups, Numbers, grouped, labelled, outcome
 from mri_vit.metrics.comparison import Comparison, by_normal_law
+from mri_vit.metrics.concordance import patient_pairs
 from mri_vit.metrics.discrimination import delong_components, ranks
 
 ALPHA = 0.05  # Fisher 1925
-MAX_PAIRS = 2**20  # looked at together: some arrays of 8 MB
 # Besag & Clifford 1991, doi:10.1093/biomet/78.2.301: at the 20th draw that reaches the observed value, p = 20 / draws has a
 # relative standard error of 0.22 at most, and is far from any level of a test where few draws were needed.
 ENOUGH_EXCEEDANCES = 20
@@ -99,7 +99,7 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise. A patient's influence is that of the
     infinitesimal jackknife, (sum_j q_ij - C_w sum_j p_ij) / P, q_ij 1, ½ or 0 for a concordant, tied or discordant pair, p_ij 1
     for a comparable one, times sqrt(n / (n - 1)).
-    Assumption: risks are comparable inside a group. Time is O(n²) of a group.
+    Assumption: risks are comparable inside a group. Time is O(n log n).
     Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
     Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
 
@@ -110,26 +110,20 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
     """
     time_days, event, risk = outcome(time_days, event, risk)
     group = grouped(group, len(risk))
-    balance = null = pairs = 0.0
+    null = 0.0
     won, met = np.zeros((2, len(risk)))
     for name in np.unique(group):
-        here = np.flatnonzero(group == name)
-        lived, lived_all, risky, risky_all = 0.0, 0.0, 0.0, 0.0  # squares of the rows' sums, and sums of the squares
-        for rows, outlived, riskier in compared_rows(time_days[here], event[here], risk[here]):
-            agreeing, comparable = outlived * riskier, np.abs(outlived)
-            better, of_each, longer, higher = (
-                rows_of.sum(axis=1, dtype=float) for rows_of in (agreeing, comparable, outlived, riskier)
-            )
-            balance += better.sum() / 2
-            pairs += (of_each + longer).sum() / 2
-            met[here[rows]] = of_each
-            won[here[rows]] = (better + of_each) / 2
-            lived, lived_all = lived + (longer**2).sum(), lived_all + of_each.sum()
-            risky, risky_all = risky + (higher**2).sum(), risky_all + np.count_nonzero(riskier)
-        null += _daniels_variance(lived, lived_all, risky, risky_all, len(here)) / 4
+        here = group == name
+        found = patient_pairs(time_days[here], event[here], risk[here])
+        won[here], met[here] = found.concordant, found.comparable
+        n, higher = int(here.sum()), 2 * ranks(risk[here]) - here.sum() - 1  # risks below a patient's less those above
+        differing = n**2 - float((np.unique(risk[here], return_counts=True)[1] ** 2).sum())
+        longer = found.later - found.earlier
+        null += _daniels_variance((longer**2).sum(), met[here].sum(), (higher**2).sum(), differing, n) / 4
+    pairs = met.sum() / 2
     if not pairs:
         return _undefined(len(risk))
-    value = CHANCE + balance / (2 * pairs)
+    value = float(won.sum()) / 2 / pairs
     influence = (won - value * met) / pairs * math.sqrt(len(risk) / (len(risk) - 1))
     return WithinFold(value, math.sqrt(null) / (2 * pairs), influence)
 
@@ -213,23 +207,6 @@ def _undefined(n: int) -> WithinFold:
     return WithinFold(math.nan, math.nan, np.full(n, math.nan))
 
 
-def compared_rows(
-    time_days: Days, event: Events, risk: Scores
-) -> Iterator[tuple[slice, Float[np.ndarray, "k n"], Float[np.ndarray, "k n"]]]:
-    """Some rows of all pairs at a time, so that memory does not grow with n²: which rows; which outlived which, 1 where the
-    column's patient is known to have outlived the row's, -1 where the other way round, else 0; and the sign of the row's risk
-    less the column's.
-    """
-    step = max(1, MAX_PAIRS // len(risk))
-    for start in range(0, len(risk), step):
-        rows = slice(start, start + step)
-        days, died = time_days[rows, None], event[rows, None]
-        first = died & ((days < time_days) | ((days == time_days) & ~event))
-        later = event & ((time_days < days) | ((time_days == days) & ~died))
-        above, below = risk[rows, None] > risk, risk[rows, None] < risk
-        yield rows, first.astype(np.float32) - later, above.astype(np.float32) - below  # -1, 0 and 1: half the bytes to move
-
-
 def _daniels_variance(a_rows: float, a_all: float, b_rows: float, b_all: float, n: int) -> float:
     """Variance of sum_ij a_ij b_ij, both antisymmetric, when the patients of one are permuted; of the sums that
     `within_fold_c` names.
@@ -280,7 +257,7 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     Definition: two patients are comparable when one is known to have outlived the other (see `death_counts`); equal risks
     are half wrong. The sum of wrong over the sum of pairs is 1 less Harrell's C within groups. Who was censored before the first
     death is in no pair.
-    Assumption: risks are comparable inside a group. Time is O(n²) of a group.
+    Assumption: risks are comparable inside a group.
     Source: Harrell et al. 1996, doi:10.1002/(SICI)1097-0258(19960229)15:4<361::AID-SIM168>3.0.CO;2-4.
 
     >>> days, died, risk = np.array([100.0, 200.0, 300.0]), np.array([1, 1, 0]), np.array([0.2, 0.9, 0.5])
@@ -291,9 +268,7 @@ def survival_errors(time_days: Numbers, event: Flags, risk: Numbers, group: Grou
     group = grouped(group, len(risk))
     wrong, pairs = np.zeros(len(risk)), np.zeros(len(risk), dtype=int)
     for name in np.unique(group):
-        here = np.flatnonzero(group == name)
-        for rows, known, riskier in compared_rows(time_days[here], event[here], risk[here]):  # 1: the row died first
-            comparable: Bool[np.ndarray, "k n"] = known != 0
-            wrong[here[rows]] = ((1 - known * riskier) / 2 * comparable).sum(axis=1)
-            pairs[here[rows]] = comparable.sum(axis=1)
+        here = group == name
+        found = patient_pairs(time_days[here], event[here], risk[here])
+        wrong[here], pairs[here] = found.comparable - found.concordant, found.comparable
     return PairErrors(wrong, pairs)

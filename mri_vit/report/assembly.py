@@ -206,7 +206,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, run.design, seed)
+    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, run.design)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }

@@ -70,8 +70,7 @@ OF_EVENTS: dict[str, Callable] = {
     "harrell_c": lambda y, x: concordance.harrell_c(x, y, x[::-1].copy()),
     "harrell_c_within": lambda y, x: concordance.harrell_c_within(x, y, x[::-1].copy(), np.zeros(len(x), int)),
     "uno_c": lambda y, x: concordance.uno_c(x, y, x[::-1].copy()),
-    "harrell_interval": lambda y, x: concordance.harrell_interval(x, y, x[::-1].copy(), generator(), 20),
-    "uno_interval": lambda y, x: concordance.uno_interval(x, y, x[::-1].copy(), generator(), None, 20),
+    "uno_interval": lambda y, x: concordance.uno_interval(x, y, x[::-1].copy()),
     "median_follow_up": lambda y, x: survival.median_follow_up(x, y),
     "pseudo_survival": lambda y, x: survival.pseudo_survival(x, y, 3.0),
     "drawn_survival": lambda y, x: survival.drawn_survival(x, y, np.ones((1, len(x))), DAYS),
@@ -100,11 +99,11 @@ OF_EVENTS: dict[str, Callable] = {
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder",
-    "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "drawn_c", "refitted_logrank",
+    "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "refitted_logrank",
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
-    "comparable_ranges", "concordant_ranges", "count_from", "death_counts", "dense_ranks", "in_line", "pair_weight", "ranks",
+    "count_from", "death_counts", "dense_ranks", "in_line", "patient_pairs", "ranks",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 
@@ -176,7 +175,7 @@ def test_scores_and_times_of_every_type_give_equal_results(kind: type):
     x = np.argsort(x) + 1
     for name in ("auc", "average_precision", "delong_interval", "delong_paired"):
         assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
-    for name in ("harrell_c", "uno_c", "harrell_interval", "kaplan_meier", "logrank", "brier_at"):
+    for name in ("harrell_c", "uno_c", "uno_interval", "kaplan_meier", "logrank", "brier_at"):
         assert numbers_of(ALL[name](flags, x.astype(kind))) == numbers_of(ALL[name](flags, x.astype(float))), name
 
 

@@ -118,41 +118,52 @@ def test_uno_c_without_censoring_is_harrell_c():
 
 @untimed
 @given(followed, st.integers(0, 9))
-def test_c_of_any_weights_is_that_of_the_pair_matrix(rows, seed):
+def test_each_patients_pairs_are_those_of_the_pair_matrix_whatever_the_deaths_weigh(rows, seed):
     time_days, event, risk, _ = columns(rows, float, bool, float, int)
-    generator = np.random.default_rng(seed)
-    drawn, weight = generator.integers(0, 4, (5, len(risk))), generator.integers(0, 3, (5, event.sum())) / 4
-    comparable, concordant = np.zeros((2, len(risk), len(risk)))
-    for i, j in pairs_by_definition(time_days, event):
-        comparable[i, j] = 1
-        concordant[i, j] = (risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j])
-    died = drawn[:, event] * weight
-    pairs = ((died @ comparable[event]) * drawn).sum(axis=1)
-    expected = ((died @ concordant[event]) * drawn).sum(axis=1) / np.where(pairs > 0, pairs, NAN)
-    found = concordance.drawn_c(concordance.Pairs.of(time_days, event, risk), drawn.astype(float), weight)
-    np.testing.assert_array_equal(found, expected)  # quarters are exact, in whatever order they are summed
+    weight = np.random.default_rng(seed).integers(0, 5, event.sum()) / 4
+    of = dict(zip(np.flatnonzero(event), weight, strict=True))
+    expected = np.zeros((3, len(risk)))
+    for i, j in pairs_by_definition(time_days, event):  # i died first
+        concordant = of[i] * ((risk[i] > risk[j]) + 0.5 * (risk[i] == risk[j]))
+        expected[0, i] += of[i]
+        expected[1, j] += of[i]
+        expected[2, [i, j]] += concordant
+    found = concordance.patient_pairs(time_days, event, risk, weight)
+    np.testing.assert_array_equal([found.later, found.earlier, found.concordant], expected)  # quarters are exact
 
 
-def test_bootstrap_intervals_are_those_of_drawing_patients_one_by_one():
-    time_days, event, risk = cohort(40, seed=3, grid=50.0)
-    drawn = np.random.default_rng(5).multinomial(40, np.full(40, 1 / 40), size=200)
-    for measure, interval in (
-        (concordance.harrell_c, concordance.harrell_interval),
-        (concordance.uno_c, concordance.uno_interval),
-    ):
-        values = []
-        for counts in drawn:
-            rows = np.repeat(np.arange(40), counts)
-            values.append(measure(time_days[rows], event[rows], risk[rows]))
-        found = interval(time_days, event, risk, np.random.default_rng(5), resamples=200)
-        assert found == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=1e-12)
+@pytest.mark.parametrize(
+    ("seed", "harrell", "uno"), [(0, 0.0478168212861, 0.0449703070145), (1, 0.0505045042842, 0.0474964364327)]
+)
+    ("seed", "harrell", "uno"), [(0, 0.0478168212861, 0.0449703070145), (1, 0.0505045042842, 0.0474964364327)]
+)
+def test_the_jackknifes_error_is_that_of_r(seed: int, harrell: float, uno: float):
+    """R 4.2.2, survival::concordance(reverse = TRUE, timewt = "n" or "n/G2"), without the sqrt(n / (n - 1)) of ours."""
+    random, n = np.random.default_rng(seed), 80
+    x = random.normal(size=n)
+    days, end = random.exponential(np.exp(-x)), random.exponential(1.5, n)
+    seen = np.minimum(days, end), days <= end, x + random.normal(size=n)
+    before = survival.censoring_survival(seen[0], seen[1], seen[0][seen[1]] - 1e-9)  # G(t-), as R has it
+    for weight, expected in ((None, harrell), (1 / before**2, uno)):
+        found = concordance.patient_pairs(*seen, weight)
+        assert math.sqrt(found.variance * (n - 1) / n) == pytest.approx(expected, abs=1e-11)
 
 
-def test_bootstrap_interval_repeats_with_its_seed_and_covers_the_estimate():
+def test_where_one_death_has_nearly_all_the_weight_the_interval_of_unos_c_is_wide():
+    time_days = np.r_[np.arange(1.0, 30), 100, 101]
+    event = np.r_[np.ones(10), np.zeros(19), 1, 0] == 1  # 19 are censored between the tenth death and the last
+    risk = np.r_[np.arange(30.0, 1, -1), 1, 2]  # all in order but for the last death
+    assert concordance.harrell_c(time_days, event, risk) > 0.99
+    low, high = concordance.uno_interval(time_days, event, risk)
+    assert low < 0.3 < 0.9 < high
+
+
+def test_without_a_signal_unos_error_is_that_of_permuted_risks():
     time_days, event, risk = cohort(60, seed=3)
-    first, again = (concordance.harrell_interval(time_days, event, risk, np.random.default_rng(0)) for _ in range(2))
-    assert first == again
-    assert first[0] < concordance.harrell_c(time_days, event, risk) < first[1]
+    random = np.random.default_rng(0)
+    drawn = [concordance.uno_c(time_days, event, random.permutation(risk)) for _ in range(4000)]
+    low, high = concordance.uno_interval(time_days, event, risk)
+    assert np.quantile(drawn, 0.975) - np.quantile(drawn, 0.025) <= high - low + 0.03
 
 
 # --- undefined and refused -----------------------------------------------------------------------------------------------
@@ -166,8 +177,7 @@ def test_without_a_death_or_a_pair_everything_is_undefined_and_nothing_warns(n):
         concordance.harrell_c(time_days, nobody, risk),
         concordance.uno_c(time_days, nobody, risk),
         concordance.harrell_c_within(time_days, nobody, risk, group),
-        *concordance.harrell_interval(time_days, nobody, risk, generator),
-        *concordance.uno_interval(time_days, nobody, risk, generator),
+        *concordance.uno_interval(time_days, nobody, risk),
         *survival.logrank(time_days, nobody, risk > 0),
         *ipcw.cumulative_dynamic_auc(time_days, nobody, risk, at_days),
         *np.ravel(ipcw.auc_at_interval(time_days, nobody, risk, at_days, generator)),

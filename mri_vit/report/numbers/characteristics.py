@@ -18,18 +18,18 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import MISSING, numbers
 from mri_vit.data.covariates import clinical_columns
-from mri_vit.metrics import concordance, discrimination, within_fold
+from mri_vit.metrics import discrimination
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.prepare.patient import kind_of_reason
-from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, outcome, widened
+from mri_vit.report.numbers import survival
+from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.endpoints import FollowUp
 from mri_vit.report.schema.measured import TABLE_DAYS, EndpointKind, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
-from mri_vit.report.schema.parts import Design
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, Design
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
@@ -280,17 +280,15 @@ def subgroup_figures(
     columns: tuple[str, ...],
     tables: Mapping[str, pd.DataFrame],
     design: Design,
-    seed: int,
 ) -> tuple[SubgroupFigures, ...]:
     """AUC or Harrell's C by column of the cohort table, level and compared model; none for a missing column or one level.
 
     Intervals allow for refitting unless no model was trained on these patients.
     """
     of_kind = _auc if kind == "binary" else _harrell_c
-    inflated = {model: chance.inflation(first_repeat(rows), design) for model, rows in tables.items()}
+    refits = design not in NOT_TRAINED_ON
     return tuple(
-        SubgroupFigures(*group, len(here), *of_kind(here, inflated[group[-1]], seed))
-        for group, here in _subgroups(cohort, columns, tables)
+        SubgroupFigures(*group, len(here), *of_kind(here, refits)) for group, here in _subgroups(cohort, columns, tables)
     )
 
 
@@ -338,22 +336,20 @@ def ordered_levels(level_of: pd.Series) -> list[str]:
     )
 
 
-def _auc(here: pd.DataFrame, inflated: float, seed: int) -> tuple[int, int, float, float, float]:
+def _auc(here: pd.DataFrame, refits: bool) -> tuple[int, int, float, float, float]:
     """Patients with the label, those of the rarer class, and the AUC with its interval; an undefined value has no interval."""
     truth, score = flags(here.truth), floats(here.score)
     value, positive = discrimination.auc(truth, score), int(truth.sum())
     variance = discrimination.delong_variance(truth, score)
-    low, high = wilson_of_auc(value, variance, positive, len(here) - positive, refits=inflated > 1)
+    low, high = wilson_of_auc(value, variance, positive, len(here) - positive, refits=refits)
     return positive, min(positive, len(here) - positive), value, low, high
 
 
-def _harrell_c(here: pd.DataFrame, inflated: float, seed: int) -> tuple[int, int, float, float, float]:
+def _harrell_c(here: pd.DataFrame, refits: bool) -> tuple[int, int, float, float, float]:
     """Likewise deaths, twice, and C."""
     seen = outcome(here)
-    value, events = concordance.harrell_c(seen.time_days, seen.event, seen.risk), int(seen.event.sum())
-    ends = concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed))
-    wide = widened(value, ends, within_fold.interval_inflation(value, inflated), least=0.0, most=1.0)
-    return events, events, value, wide["low"], wide["high"]
+    found, events = survival.of_harrell(seen, refits), int(seen.event.sum())
+    return events, events, found.value, found.low, found.high
 
 
 def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:

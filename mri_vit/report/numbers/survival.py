@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from mri_vit.metrics import concordance, cox, decision, intervals, ipcw, within_fold
 from mri_vit.metrics import survival as curves
+from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.report.numbers import chance, judged
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
@@ -75,14 +76,8 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
     seen = outcome(pooled)
     tested = chance.measure(endpoint, rows, background)
     inflated = chance.inflation(first_repeat(rows), background.design)  # of one repeat: a mean risk's models share their patients
-    ranked = within_fold.interval_inflation(tested.judged.value, inflated)
-    harrell = judged.widened(
-        concordance.harrell_c(seen.time_days, seen.event, seen.risk),
-        concordance.harrell_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed)),
-        ranked,
-        least=0.0,
-        most=1.0,
-    )
+    refits = background.design not in NOT_TRAINED_ON
+    harrell = of_harrell(seen, refits)
     folds = tuple(_fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
     figures = SurvivalFigures(
         n=len(pooled),
@@ -90,11 +85,11 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
         judged=tested.judged,
         retraining=tested.retraining,
         within_sites=tested.within_sites,
-        harrell_c=Estimate(**harrell),
-        harrell_c_half_width=(harrell["high"] - harrell["low"]) / 2,
+        harrell_c=harrell,
+        harrell_c_half_width=(harrell.high - harrell.low) / 2,
         harrell_c_within_folds=Value(value=_within(rows)) if judged.has_folds(rows) else None,
-        uno_c=_uno(seen, seed, ranked),
-        **vars(_auc_over_time(seen, table_days(alive.columns), seed, background.design not in NOT_TRAINED_ON)),
+        uno_c=_uno(seen, refits),
+        **vars(_auc_over_time(seen, table_days(alive.columns), seed, refits)),
         **vars(of_probabilities(pooled, alive, seed, inflated)),
         **vars(of_risk_groups(rows, tested.judged.value, background.design)),
         hazard=hazard_ratios(seen, rows, tested.judged.value, background.design),
@@ -203,11 +198,17 @@ def _calibration(seen: Outcome, alive: Float[np.ndarray, " n"], day: float | int
     )
 
 
-def _uno(seen: Outcome, seed: int, inflated: float) -> UnoC:
+def of_harrell(seen: Outcome, refits: bool) -> Estimate:
+    """Harrell's C of all pairs."""
+    found = within_fold.within_fold_c(seen.time_days, seen.event, seen.risk, np.zeros(len(seen.risk)))
+    low, high = wilson_of_c(found.value, found.variance, found.error**2, refits)
+    return Estimate(value=found.value, low=low, high=high)
+
+
+def _uno(seen: Outcome, refits: bool) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    ends = concordance.uno_interval(seen.time_days, seen.event, seen.risk, np.random.default_rng(seed), tau)
-    value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
-    return UnoC(**judged.widened(value, ends, inflated, least=0.0, most=1.0), tau_days=tau)
+    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, tau, refits)
+    return UnoC(value=concordance.uno_c(seen.time_days, seen.event, seen.risk, tau), low=low, high=high, tau_days=tau)
 
 
 @dataclass(frozen=True)
