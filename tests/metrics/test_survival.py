@@ -135,8 +135,6 @@ def test_each_patients_pairs_are_those_of_the_pair_matrix_whatever_the_deaths_we
 @pytest.mark.parametrize(
     ("seed", "harrell", "uno"), [(0, 0.0478168212861, 0.0449703070145), (1, 0.0505045042842, 0.0474964364327)]
 )
-    ("seed", "harrell", "uno"), [(0, 0.0478168212861, 0.0449703070145), (1, 0.0505045042842, 0.0474964364327)]
-)
 def test_the_jackknifes_error_is_that_of_r(seed: int, harrell: float, uno: float):
     """R 4.2.2, survival::concordance(reverse = TRUE, timewt = "n" or "n/G2"), without the sqrt(n / (n - 1)) of ours."""
     random, n = np.random.default_rng(seed), 80

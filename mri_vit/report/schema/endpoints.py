@@ -347,7 +347,7 @@ class SurvivalFold(Deaths, Fold):
 class SurvivalFigures(Deaths, Figures):
     """One model's figures on a survival endpoint."""
 
-    harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by a bootstrap of patients")
+    harrell_c: Estimate = Field(description="Harrell's C of all patients' risks together, interval by the jackknife")
     harrell_c_half_width: Number = Field(description="half of the interval's width")
     harrell_c_within_folds: Value | None = Field(description="C of pairs within a fold; null without several folds")
     uno_c: UnoC

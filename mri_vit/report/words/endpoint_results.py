@@ -316,9 +316,9 @@ BINARY: tuple[Measure[BinaryResult], ...] = (
 SURVIVAL: tuple[Measure[SurvivalResult], ...] = (
     Measure("Patients (died)", lambda r: f"{r.n} ({r.events})"),
     Measure("Harrell's C, judged [95 %, corrected for refitting]", judged),
-    Measure("Harrell's C, all patients [bootstrap 95 %]", lambda r: interval(r.harrell_c, r.n)),
+    Measure("Harrell's C, all patients [95 %]", lambda r: interval(r.harrell_c, r.n)),
     Measure("Harrell's C, mean ± variance over folds", _spread),
-    Measure("Uno's C [bootstrap 95 %]", lambda r: f"{interval(r.uno_c, r.n)}, up to {number(r.uno_c.tau_days, 0)} days"),
+    Measure("Uno's C [95 %]", lambda r: f"{interval(r.uno_c, r.n)}, up to {number(r.uno_c.tau_days, 0)} days"),
     Measure(TEST, _chance_test),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, _retrained),

@@ -46,11 +46,11 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
     "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
-    "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell] with a 95 % percentile interval from a "
-    f"bootstrap of patients ({RESAMPLES} resamples) [@bootstrap].",
+    "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell]. Its 95 % interval over all patients is "
+    "Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
     "harrell_c_within_folds": "C was also computed over pairs of patients of the same fold.",
     "uno_c": "Uno's C [@uno] weights each death by 1 / G(t)², G(t) the probability of not being censored by then, and "
-    f"counts deaths before day {TAU_DAYS:.0f} or the end of follow-up, whichever is first.",
+    f"counts deaths before day {TAU_DAYS:.0f} or the end of follow-up, whichever is first; its interval is of the same kind.",
     "auc_at": "The cumulative/dynamic AUC at fixed times [@unoauc] weights by the inverse probability of censoring; its "
     "intervals are Wilson's [@wilson], by the spread of a bootstrap of patients.",
     "brier_at": "The Brier score of predicted survival at fixed times is weighted for censoring [@graf].",
