@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pandas as pd
 from mri_vit.metrics import decision
 from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
-from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, patients, results, sites
+from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, oddities, patients, results, sites
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
@@ -56,7 +56,7 @@ from mri_vit.report.schema.patients import (
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
 from mri_vit.report.words.run_facts import failures_sentence
-from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model
+from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model, is_compared
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
@@ -212,6 +212,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     }
     shared: dict[str, Any] = {
         "known": len(marked),
+        "warnings": tuple(_oddities(run, judged)),
         "published": caveats.published_figures(settings.name),
         "comparators": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
         "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, of_one, seed),
@@ -235,6 +236,20 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
         added_value=added and with_verdict(added),
         **shared,
     )
+
+
+def _oddities(run: Run, judged: Judged) -> Iterator[str]:
+    """Signs that rows are not what they seem, of compared models; those of the patients alone once."""
+    endpoint, orders, site_of = judged.settings, oddities.positions(run), results.site_of(run)
+    compared = {model: rows for model, rows in judged.rows.items() if is_compared(model)}
+    for model, rows in compared.items():
+        if found := oddities.ordered(endpoint, rows, orders, site_of, len(compared) * len(run.study.endpoints)):
+            yield caveats.ordered_sentence(model, found)
+        if endpoint.kind == "survival" and (death := oddities.decisive(rows)):
+            yield caveats.decisive_sentence(model, death)
+    for words, find in ((caveats.copies_sentence, oddities.copies), (caveats.scans_of_one_sentence, oddities.scans_of_one)):
+        if groups := next(filter(None, map(find, compared.values())), None):
+            yield words(groups)
 
 
 def _subgroup(group: SubgroupFigures, kind: EndpointKind) -> dict[str, Any]:

@@ -71,10 +71,14 @@ def measure(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Measureme
 def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
     nulls = run.nulls.loc[(run.nulls.endpoint == endpoint.name) & (run.nulls.model == model)]
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == model)]
-    sited = SITE_COLUMN in run.cohort and model != SITE  # among patients of one site, the site says nothing by its definition
-    site_of = dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if sited else {}
+    of_site = site_of(run) if model != SITE else {}  # among patients of one site, the site says nothing by its definition
     results = run.predictions[["endpoint", "model"]].drop_duplicates().model
-    return Background(run.design, nulls, seeds, site_of, int((results.map(family) == family(model)).sum()))
+    return Background(run.design, nulls, seeds, of_site, int((results.map(family) == family(model)).sum()))
+
+
+def site_of(run: Run) -> dict[str, str]:
+    """By patient; empty without sites."""
+    return dict(zip(run.cohort.patient, run.cohort[SITE_COLUMN], strict=True)) if SITE_COLUMN in run.cohort else {}
 
 
 def family(model: str) -> str:

@@ -297,6 +297,7 @@ def verdict_lines(metrics: Metrics) -> list[str]:
         for model in run_facts.chief(metrics):
             if model in endpoint.models:
                 sentences.append(f"{notation.title(name)}, {model}: {endpoint.models[model].verdict}")
+        sentences += [f"{notation.title(name)}: warning: {warning}" for warning in endpoint.warnings]
         if endpoint.comparators:
             sentences.append(f"{notation.title(name)}, comparators: {endpoint.comparators.sentence}")
     to_do = map_sentences.to_make_again(metrics)

@@ -38,6 +38,24 @@ class Apart:
 
 
 @dataclass(frozen=True)
+class Ordered:
+    """An order of the patients that scores follow, though outcome, fold and site are the same."""
+
+    order: str
+    correlation: float
+    p: float
+
+
+@dataclass(frozen=True)
+class Decisive:
+    """Harrell's and Uno's C that contradict each other, and the share of one death in the weight of Uno's."""
+
+    harrell: float
+    uno: float
+    share: float
+
+
+@dataclass(frozen=True)
 class Caveats:
     """What limits a result beside its figures; `metrics.json` has it in words."""
 

@@ -401,6 +401,9 @@ class Subgroup(Part):
 class EndpointPart(Part):
     """An endpoint as a whole."""
 
+    warnings: tuple[str, ...] = Field(
+        default=(), description="signs that rows are not what they seem, in words: scores in the order of a table, copies, …"
+    )
     known: int = Field(description="patients with a known label and a prediction")
     published: tuple[Published, ...]
     comparators: Comparators | None = Field(description="the comparators against the study's own model; null without any")

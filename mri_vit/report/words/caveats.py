@@ -5,7 +5,7 @@ glossary.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -20,9 +20,11 @@ from mri_vit.report.schema.measured import (
     MIN_SITES,
     AddedValueFigures,
     Caveats,
+    Decisive,
     DriftFigures,
     EndpointKind,
     Expectation,
+    Ordered,
     ProbeFigures,
     SubgroupFigures,
 )
@@ -44,6 +46,7 @@ from mri_vit.report.words.notation import (
     word_list,
 )
 
+MAX_NAMED = 3  # groups of patients that a sentence names
 CUTOFFS: Mapping[Design, str] = {  # what the threshold of a predictions table is
     "cross-validation": "the cut-off of the patient's fold in the predictions table: the median risk of the fold's training "
     "patients, learned without the patients shown",
@@ -64,6 +67,42 @@ def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
         f"{where} pooled {measure} ({apart.pooled:.3f}) and that of pairs within a fold ({apart.within:.3f}) lie apart, and so "
         "do the folds' scores: their models use different scales, so rely on the figure within folds."
     )
+
+
+def ordered_sentence(model: str, found: Ordered) -> str:
+    """That scores follow an order which they cannot know."""
+    return (
+        f"scores of {model} follow {found.order} among patients of the same fold and outcome (rank correlation "
+        f"{number(found.correlation, 2)}, {p_value(found.p)}): look for a leak through the order, or for scans that changed over "
+        "time"
+    )
+
+
+def copies_sentence(groups: Sequence[tuple[str, ...]]) -> str:
+    """That patients under several ids have one score and one outcome."""
+    return f"{_groups(groups)} have the same score and outcome to the last digit: one patient under several ids?"
+
+
+def scans_of_one_sentence(groups: Sequence[tuple[str, ...]]) -> str:
+    """That ids which differ in their last part have the same labels."""
+    return (
+        f"{_groups(groups)} have ids that differ in their last part alone, and equal labels in every group: scans of one "
+        "patient? Name visits in a column session, so that they stay in one fold"
+    )
+
+
+def decisive_sentence(model: str, found: Decisive) -> str:
+    """That one death decides Uno's C, against Harrell's."""
+    return (
+        f"Harrell's C ({found.harrell:.2f}) and Uno's C ({found.uno:.2f}) of {model} contradict each other: one death has "
+        f"{100 * found.share:.0f} % of the weight in Uno's, because hardly a patient was followed so long; do not rely on Uno's"
+    )
+
+
+def _groups(groups: Sequence[tuple[str, ...]]) -> str:
+    more = len(groups) - MAX_NAMED
+    named = "; ".join(", ".join(group) for group in groups[:MAX_NAMED])
+    return f"patients {named}" + f" (and {more} more groups)" * (more > 0)
 
 
 def not_probability(caveats: Caveats, n: int) -> str | None:

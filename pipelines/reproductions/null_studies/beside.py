@@ -25,7 +25,7 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics import calibration, within_fold
 from mri_vit.metrics.discrimination import auc, auc_within
 from mri_vit.metrics.intervals import rate
-from mri_vit.report.numbers import binary, chance, characteristics, survival
+from mri_vit.report.numbers import binary, chance, characteristics, oddities, survival
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import averaged, outcome
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
@@ -175,7 +175,38 @@ def sites(n: int, count: int, folds: int, how: str) -> Callable[[np.random.Gener
     return study
 
 
+def oddities_of(n: int, folds: int, effect: float) -> Callable[[np.random.Generator], Claims]:
+    """A marker and survival of patients in the order of their scans, their ids in groups of three, without any fault."""
+
+    def study(random: np.random.Generator) -> Claims:
+        x, truth = _marker(random, n, effect)
+        dies, ends = random.exponential(400 * np.exp(-effect * x[:, 0])), np.linspace(1700, 200, n)  # seen in the table's order
+        days, died = np.minimum(dies, ends), dies <= ends
+        names = [f"p{place // 3:03d}_{place % 3}" for place in range(n)]
+        orders = {"rows": dict(zip(names, range(n), strict=True)), "ids": dict(zip(sorted(names), range(n), strict=True))}
+        claims: dict[str, bool] = dict.fromkeys(("follow an order", "copies", "scans of one patient", "one death decides"), False)
+        for endpoint, flag, target in (
+            (MARKER, truth, lambda train: truth[train].astype(float)),
+            (DEATH, died, lambda train: residuals(days[train], died[train])),
+        ):
+            fold = deal(random, flag, folds)
+            rows = pd.DataFrame({"patient": names, "repeat": 0, "fold": fold, "score": out_of_fold(x, target, fold)})
+            rows = rows.assign(truth=truth) if endpoint is MARKER else rows.assign(time_days=days, event=died)
+            claims["follow an order"] |= oddities.ordered(endpoint, rows, orders, {}, 2) is not None
+            claims["copies"] |= bool(oddities.copies(rows))
+            claims["scans of one patient"] |= bool(oddities.scans_of_one(rows))
+            claims["one death decides"] |= endpoint is DEATH and oddities.decisive(rows) is not None
+        return claims
+
+    return study
+
+
 SCENARIOS = (
+    *(
+        Scenario(f"nothing odd, {n} patients, {k} folds, effect {effect}", "1 or less", oddities_of(n, k, effect))
+        for n, k in ((40, 3), (80, 3), (300, 5))
+        for effect in (0.0, 1.0)
+    ),
     *(
         Scenario(f"probabilities, {n} patients, {k} folds, effect {effect}", "3 to 7", probabilities(n, k, effect))
         for n, k in ((80, 3), (80, 5), (300, 5))
