@@ -59,8 +59,8 @@ class Detection:
         """The probability that a model which reaches `value` on average is called better than chance.
 
         Formula: the figure is logit-normal with the mean `value`: Φ((μ - logit(critical)) / s), s = SE / (a (1 - a)) and μ =
-        logit(a) + ½ s² (2a - 1). It agrees with simulated studies of 82 to 300 patients to 2 points where the model is a ridge
-        regression of a marker and to 3 where it is one of survival (`pipelines/reproduce.py null_studies/power`).
+        logit(a) + ½ s² (2a - 1). Of 72 kinds of simulated study of 82 to 300 patients 70 have that power to 2.0
+        points, the worst to 2.3 (`pipelines/reproduce.py null_studies/power`).
         """
         if not self.error > 0 or self.critical >= 1:
             return 0.0 if self.error > 0 else math.nan

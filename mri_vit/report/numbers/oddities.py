@@ -63,7 +63,8 @@ def ordered(
             freedom = len(here) - 1 - survival
             if freedom < 1:
                 continue
-            a, b = (_centred(floats(here[column]), floats(here.time_days) if survival else None) for column in ("score", "place"))
+            days = floats(here.time_days) if survival else None
+            a, b = _centred(floats(here.score), days), _centred(floats(here.place), days)
             product += float(a @ b)
             variance += float(a @ a) * float(b @ b) / freedom
             squares += a @ a, b @ b

@@ -40,7 +40,7 @@ from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.sections import AnyMethod
 
-MAX_PATIENT_PAGES = 2000  # patients' pages unless they are asked for: more than any public cohort has, and some ten seconds
+MAX_PATIENT_PAGES = 5000  # patients' pages unless they are asked for: more than any public cohort has
 RECORD = files.METRICS
 MARKS = {"schema", "study", "design", "endpoints"}  # keys that every version's record has
 FOLDERS = ("figures", "tables", "patients", "viewer")
