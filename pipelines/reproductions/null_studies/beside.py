@@ -22,14 +22,14 @@ from sklearn.linear_model import LogisticRegression
 
 from mri_vit.cli.arguments import Count
 from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
-from mri_vit.metrics import calibration, within_fold
+from mri_vit.metrics import calibration, concordance, within_fold
 from mri_vit.metrics.discrimination import auc, auc_within
 from mri_vit.metrics.intervals import rate
 from mri_vit.report.numbers import binary, chance, characteristics, oddities, survival
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import averaged, outcome
+from mri_vit.report.numbers.judged import Outcome, averaged, outcome
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
-from mri_vit.report.schema.parts import OWN, Design
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, OWN, Design
 from mri_vit.report.verdicts import ALPHA_BELOW
 from mri_vit.settings.schema import Endpoint
 from reproductions.null_studies.comparisons import FEATURES, PENALTY, deal
@@ -126,6 +126,35 @@ def probabilities(n: int, folds: int, effect: float) -> Callable[[np.random.Gene
     return study
 
 
+def concordances(n: int, folds: int, effect: float) -> Callable[[np.random.Generator], Claims]:
+    """Survival by ridge regressions: does an interval miss what the folds' own models reach on other patients?"""
+
+    def study(random: np.random.Generator) -> Claims:
+        x, days, died = _survival(random, n, effect)
+        others, their_days, they_died = _survival(random, OTHERS, effect)
+        tau = float(np.quantile(their_days, 0.8))  # within the follow-up of both
+        fold, risk, reached = deal(random, died, folds), np.empty(n), []
+        for k in range(folds):
+            train = fold != k
+            weight = _ridge(x[train], residuals(days[train], died[train]))
+            risk[~train], theirs = x[~train] @ weight, others @ weight
+            seen = their_days, they_died, theirs
+            reached.append((concordance.harrell_c(*seen), concordance.uno_c(*seen, tau)))
+        own, uno = np.mean(reached, axis=0)
+        claims: dict[str, bool] = {}
+        for when, design in AS_GIVEN_AND_NOW.items():
+            refits = design not in NOT_TRAINED_ON
+            all_pairs = survival.of_harrell(Outcome(days, died, risk), refits)
+            low, high = concordance.uno_interval(days, died, risk, tau, refits)
+            claims |= {
+                f"{when}C misses": not all_pairs.low <= own <= all_pairs.high,
+                f"{when}Uno's C misses": not low <= uno <= high,
+            }
+        return claims
+
+    return study
+
+
 def scales(n: int, folds: int, effect: float, shift: float) -> Callable[[np.random.Generator], Claims]:
     """A marker with scores of one scale, or with `shift` standard deviations between the folds' own."""
 
@@ -203,6 +232,11 @@ def oddities_of(n: int, folds: int, effect: float) -> Callable[[np.random.Genera
 
 SCENARIOS = (
     *(
+        Scenario(f"survival, {n} patients, {k} folds, effect {effect}", "5 or less", concordances(n, k, effect))
+        for n, k in ((80, 3), (300, 5))
+        for effect in (0.0, 0.4, 1.0)
+    ),
+    *(
         Scenario(f"nothing odd, {n} patients, {k} folds, effect {effect}", "1 or less", oddities_of(n, k, effect))
         for n, k in ((40, 3), (80, 3), (300, 5))
         for effect in (0.0, 1.0)
@@ -246,6 +280,15 @@ def _marker(random: np.random.Generator, n: int, effect: float) -> tuple[Float[n
     return x, truth
 
 
+def _survival(
+    random: np.random.Generator, n: int, effect: float
+) -> tuple[Float[np.ndarray, "n f"], Float[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Features of which some raise the hazard by `effect` each, days and deaths."""
+    x = random.normal(size=(n, FEATURES))
+    dies, ends = random.exponential(400 * np.exp(-effect * x[:, :KNOWING].sum(axis=1))), random.uniform(200, 1700, n)
+    return x, np.minimum(dies, ends), dies <= ends
+
+
 def _of_probabilities(truth: Bool[np.ndarray, " n"], probability: Float[np.ndarray, " n"]) -> dict[str, float]:
     return {
         "Brier": calibration.brier(truth, probability),
@@ -271,10 +314,13 @@ def out_of_fold(
     score = np.empty(len(x))
     for k in np.unique(fold):
         train = fold != k
-        centred, wanted = x[train] - x[train].mean(axis=0), target(train)
-        weight = np.linalg.solve(centred.T @ centred + PENALTY * np.eye(x.shape[1]), centred.T @ (wanted - wanted.mean()))
-        score[~train] = x[~train] @ weight
+        score[~train] = x[~train] @ _ridge(x[train], target(train))
     return score
+
+
+def _ridge(x: Float[np.ndarray, "m f"], wanted: Float[np.ndarray, " m"]) -> Float[np.ndarray, " f"]:
+    centred = x - x.mean(axis=0)
+    return np.linalg.solve(centred.T @ centred + PENALTY * np.eye(x.shape[1]), centred.T @ (wanted - wanted.mean()))
 
 
 def residuals(days: Float[np.ndarray, " m"], died: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
