@@ -123,7 +123,6 @@ def plan(
     from rich.console import Console
 
     from mri_vit.crossval.power import PUBLISHED_DISCRIMINATION, nominal
-    from mri_vit.metrics.within_fold import CHANCE
     from mri_vit.preflight import document
     from mri_vit.preflight.plan import plan as planned
     from mri_vit.run.screen import say
@@ -133,21 +132,15 @@ def plan(
     if external:  # one group of patients, whom no model was trained on
         folds, repeats = 1, 1
     kinds: tuple[tuple[Kind, float | None, float | None], ...] = (("binary", positive, auc), ("survival", deaths, c))
-    found = [
-        planned(
-            "marker" if kind == "binary" else "survival",
-            nominal(kind, patients, share, folds, repeats, sites),
-            share,
-            results,
-            expected or PUBLISHED_DISCRIMINATION[kind],
-            parameters,
-            not external,
-        )
-        for kind, share, expected in kinds
-        if share is not None
-    ]
-    if undefined := [one.endpoint for one in found if not one.least > CHANCE]:
-        raise UsageError(f"{', '.join(undefined)}: of {patients} patients no fold has two who can be compared; use fewer folds")
+    found = []
+    for kind, share, expected in kinds:
+        if share is None:
+            continue
+        name, outcomes = "marker" if kind == "binary" else "survival", nominal(kind, patients, share, folds, repeats, sites)
+        if not outcomes.detection().error > 0:
+            raise UsageError(f"{name}: of {patients} patients no fold has two who can be compared; use fewer folds")
+        expected = expected or PUBLISHED_DISCRIMINATION[kind]
+        found.append(planned(name, outcomes, share, results, expected, parameters, not external))
     if json:
         print(as_json.dumps([one.model_dump(mode="json") for one in found], indent=1))
         return

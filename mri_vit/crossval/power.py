@@ -101,10 +101,10 @@ def power_cautions(patients: Sequence[Patient], endpoints: Sequence[Endpoint], s
             yield f"{endpoint.name}: {len(outcomes.labels)} patients: {power_sentence(SYMBOL[endpoint.kind], limit)}"
 
 
-def found_sentence(found_80: float, found_90: float) -> str:
+def found_sentence(symbol: str, found_80: float, found_90: float) -> str:
     """With which power a study finds which AUC or C; NaN where none is found."""
-    later = "" if math.isnan(found_90) else f", 90 one of {found_90:.2f}"
-    return f"of 100 such studies, 80 find a model that reaches {found_80:.2f}{later}"
+    later = "" if math.isnan(found_90) else f", one of {found_90:.2f} in 90"
+    return f"a model whose true {symbol} is {found_80:.2f} is found in 80 of 100 such studies{later}"
 
 
 def power_sentence(symbol: str, limit: float) -> str:

@@ -11,7 +11,10 @@ from pydantic import Field
 from mri_vit.crossval.power import SYMBOL, Kind, Outcomes, found_sentence
 from mri_vit.metrics import sample_size
 from mri_vit.report.schema.parts import Number, Part
+from mri_vit.report.verdicts import MIN_RARER_GROUP
+from mri_vit.run.screen import counted
 
+RARER = {"binary": "patients of the rarer class", "survival": "deaths"}
 POWERS = (0.8, 0.9)  # that of Cohen 1988 (ISBN 0-8058-0283-5), and that which trials usually plan with
 
 
@@ -34,7 +37,7 @@ class Power(Part):
     patients: int = Field(description="whose label is known")
     marked: int = Field(description="positive; or died")
     results: int = Field(description="endpoints times compared models, whose p are corrected together")
-    least: Number = Field(description="least AUC or C that is called better whatever the others are; above 1 where none is")
+    least: Number = Field(description="least AUC or C that is called better; above 1 where none is, null where none is judged")
     found_80: Number = Field(description="AUC or C that is called better with 80 % power; null where none is")
     found_90: Number = Field(description="likewise with 90 %")
     low: Number = Field(description="lower end of about the 95 % interval that `found_80` will have")
@@ -58,19 +61,21 @@ def plan(
     `share`: positive, or who die; `expected`: the AUC or C for which sample sizes are given, above 0.5 and below 1.
     `refits`: whether the models will be trained on the patients' other folds; else they come from elsewhere.
     """
+    n, marked = len(outcomes.labels), int((outcomes.labels[:, -1] == 1).sum())
+    judged = (marked if outcomes.kind == "survival" else min(marked, n - marked)) >= MIN_RARER_GROUP
     test = outcomes.detection(results, refits)
-    found = [test.found(power) for power in POWERS]
+    found = [test.found(power) if judged else math.nan for power in POWERS]
     low, high = test.interval(found[0])
     sites = len(np.unique(outcomes.site))
-    within = outcomes.detection(1, refits, within_sites=True).found(POWERS[0]) if sites > 1 else math.nan
+    within = outcomes.detection(1, refits, within_sites=True).found(POWERS[0]) if sites > 1 and judged else math.nan
     of_development, of_validation = _minima(outcomes, share, test, expected, parameters)
     return Power(
         endpoint=endpoint,
         kind=outcomes.kind,
-        patients=len(outcomes.labels),
-        marked=int((outcomes.labels[:, -1] == 1).sum()),
+        patients=n,
+        marked=marked,
         results=results,
-        least=test.critical,
+        least=test.critical if judged else math.nan,
         found_80=found[0],
         found_90=found[1],
         low=low,
@@ -78,7 +83,7 @@ def plan(
         sites=sites,
         found_within_sites=within,
         expected=expected,
-        power=test.power(expected),
+        power=test.power(expected) if judged else math.nan,
         parameters=parameters,
         development=of_development,
         validation=of_validation,
@@ -107,23 +112,25 @@ def sentences(power: Power) -> Iterator[str]:
     marked = f"{power.marked} {'positive' if power.kind == 'binary' else 'died'}"
     corrected = f", corrected for {power.results} results" * (power.results > 1)
     head = f"{power.endpoint}, {power.patients:,} patients ({marked})"
-    if not power.least <= 1:
+    if math.isnan(power.least):
+        yield f"{head}: nothing is judged with fewer than {MIN_RARER_GROUP} {RARER[power.kind]}"
+    elif power.least > 1:
         yield f"{head}: no {symbol} can be called better than chance{corrected}"
     else:
         yield f"{head}: the least {symbol} that is called better than chance is {power.least:.2f}{corrected}"
     if not math.isnan(power.found_80):
         yield (
-            f"{found_sentence(power.found_80, power.found_90)}, and {100 * power.power:.0f} one of {power.expected:.2f}; the "
-            f"interval of {power.found_80:.2f} is about {power.low:.2f} to {power.high:.2f}"
+            f"{found_sentence(symbol, power.found_80, power.found_90)}, one of {power.expected:.2f} in {100 * power.power:.0f}; "
+            f"the interval of {power.found_80:.2f} is about {power.low:.2f} to {power.high:.2f}"
         )
-    if power.sites > 1:
-        found = "none finds it" if math.isnan(power.found_within_sites) else f"80 find one of {power.found_within_sites:.2f}"
-        yield f"among patients of one of {power.sites} sites, without correction, {found}"
+    if power.sites > 1 and not math.isnan(power.least):
+        found = "none" if math.isnan(power.found_within_sites) else f"one of {power.found_within_sites:.2f}"
+        yield f"among patients of one of {power.sites} sites, by a test that is not corrected, {found} in 80"
     here, elsewhere = power.development, power.validation
     yield (
-        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {power.expected:.2f}, a regression of {power.parameters} parameters "
-        f"needs {_patients(here.most)} patients (Riley's criteria 1 to 3: {_each(here)}), its validation elsewhere "
-        f"{_patients(elsewhere.most)} (O:E, slope, {symbol}: {_each(elsewhere)})"
+        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {power.expected:.2f}, a regression of "
+        f"{counted(power.parameters, 'parameter')} needs {_patients(here.most)} patients (Riley's criteria 1 to 3: "
+        f"{_each(here)}), its validation elsewhere {_patients(elsewhere.most)} (O:E, slope, {symbol}: {_each(elsewhere)})"
     )
 
 

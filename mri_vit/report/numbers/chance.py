@@ -139,6 +139,7 @@ def _free(found: WithinFold, refits: bool, test: Detection) -> UnadjustedTest:
         p=within_fold.p_above_chance(found, test.inflated),
         p_below=within_fold.p_below_chance(found, test.inflated),
         least=within_fold.least_above_chance(test.error, test.inflated),
+        least_adjusted=test.critical,
         found_80=test.found(0.8),
         found_90=test.found(0.9),
     )
@@ -175,6 +176,7 @@ def _refitted(
         p=(above + 1) / (len(drawn) + 1),
         p_below=free.p_below,
         least=free.least,
+        least_adjusted=free.least_adjusted,
         found_80=free.found_80,
         found_90=free.found_90,
     )

@@ -175,7 +175,7 @@ def _thumbnails(run: Run, metrics: Metrics) -> dict[str, Thumbnail]:
             names = (whose.facts["brain"], whose.facts["maps"][entry.index]["files"][reference])
             brain, heat = (read(whose.folder / file) for file in names)
             title = capitalize_first(entry.title)
-            said = f"{title} of {whose.patient}, the map with the median peak; verdict on the method: {MAP_KINDS[entry.kind]}"
+            said = f"{title} of {whose.patient}, the map with the median peak; checks of such maps: {MAP_KINDS[entry.kind]}"
             even = nearly_even(entry.peak)
             found[name] = Thumbnail(page_pictures.map_thumbnail(brain, heat), f"{said}; {even}" if even else said)
     return found

@@ -79,6 +79,7 @@ class UnadjustedTest:
     p: float
     p_below: float
     least: float
+    least_adjusted: float
     found_80: float
     found_90: float
 

@@ -115,6 +115,9 @@ class ChanceTest(Part):
         description="least `value` with a `p` of at most 0.05 in these patients and folds where no two scores are equal, without "
         "refits on permuted labels; above 1 where there is none; null in reports before 0.6",
     )
+    least_adjusted: Number = Field(
+        default=math.nan, description="likewise for all results that are corrected together; null in reports before 0.6"
+    )
     found_80: Number = Field(
         default=math.nan,
         description="AUC or C that is called better with 80 % power, after Holm's method; null where none is, or before 0.6",

@@ -72,9 +72,8 @@ def score_remark(measure: str, caveats: Caveats, n: int) -> str | None:
 def ordered_sentence(model: str, found: Ordered) -> str:
     """That scores follow an order which they cannot know."""
     return (
-        f"scores of {model} follow {found.order} among patients of the same fold and outcome (rank correlation "
-        f"{number(found.correlation, 2)}, {p_value(found.p)}): look for a leak through the order, or for scans that changed over "
-        "time"
+        f"scores of {model} rise or fall with {found.order} among patients of the same fold and outcome (rank correlation "
+        f"{number(found.correlation, 2)}, {p_value(found.p)}): did the order give the answer away, or did scans change over time?"
     )
 
 
@@ -86,16 +85,16 @@ def copies_sentence(groups: Sequence[tuple[str, ...]]) -> str:
 def scans_of_one_sentence(groups: Sequence[tuple[str, ...]]) -> str:
     """That ids which differ in their last part have the same labels."""
     return (
-        f"{_groups(groups)} have ids that differ in their last part alone, and equal labels in every group: scans of one "
-        "patient? Name visits in a column session, so that they stay in one fold"
+        f"{_groups(groups)} look like scans of one patient: their ids differ in the last part alone, and their labels agree in "
+        "every group. Name visits in a column session, so that no patient is both trained on and tested"
     )
 
 
 def decisive_sentence(model: str, found: Decisive) -> str:
     """That one death decides Uno's C, against Harrell's."""
     return (
-        f"Harrell's C ({found.harrell:.2f}) and Uno's C ({found.uno:.2f}) of {model} contradict each other: one death has "
-        f"{100 * found.share:.0f} % of the weight in Uno's, because hardly a patient was followed so long; do not rely on Uno's"
+        f"Harrell's C ({found.harrell:.3f}) and Uno's ({found.uno:.3f}) of {model} contradict each other: one late death has "
+        f"{100 * found.share:.0f} % of the weight of Uno's; do not rely on Uno's"
     )
 
 

@@ -116,10 +116,10 @@ def against_controls(result: Numbers, verdict: Verdict, notes: Mapping[str, str]
         doubted = [name for name, test in result.versus_controls.items() if not agrees(test)]
         least = doubted[0] if best.beaten else best.least
         why = _difference(result.versus_controls[least], result.n)
-        return f", and better than the strongest control, {best.strongest} ({figures}), but no better than {least} ({why})"
+        return f", and better than the strongest control, {best.strongest} ({figures}), but not shown to beat {least} ({why})"
     alone = strongest.difference > 0 and agrees(strongest) and strongest.p_adjusted <= ALPHA < best.p_adjusted
     decides = f"; beating every control decides: {adjusted_p(best.p_adjusted)}" if alone else ""
-    return f", but no better than {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
+    return f", but not shown to beat {'the strongest control, ' * several}{best.strongest} ({figures}{decides})"
 
 
 def confounded(result: Numbers) -> str:
@@ -153,12 +153,12 @@ def probabilities(result: Numbers, verdict: Verdict) -> str | None:
     if not brier or not (scaled := brier.scaled) or not is_known(scaled):
         return None
     same = "the same probability" if isinstance(result, BinaryNumbers) else "the same survival curve"
-    figures = f"scaled Brier score {interval(scaled, digits=2)}; 0 is no model, 1 perfect"
+    figures = f"scaled Brier score {interval(scaled, digits=2)}"
     if scaled.low > 0:
-        return f"Probabilities are better than {same} for every patient: {figures}"
+        return f"Probabilities are better than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
     if scaled.high < -OWN_SHARE / result.n:
-        return f"Probabilities are worse than {same} for every patient: {figures}"
-    return f"No evidence that probabilities are better than {same} for every patient: {figures}"
+        return f"Probabilities are worse than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
+    return f"No evidence that probabilities are better than {same} for every patient: {figures}; that includes 0, no gain"
 
 
 def too_good(verdict: Verdict) -> str | None:
@@ -234,7 +234,7 @@ def _difference(test: Comparison, n: int, of: str = "") -> str:
 # The one probability is that of these very patients, which is worth (2 K - 1) / (K - 1) of n patients beside one that is learned
 # in the other of K folds: 3 at most, of two folds.
 OWN_SHARE = 3
-INPUTS = {  # what a control reads, as the end of "no better than …"
+INPUTS = {  # what a control reads, as the end of "not shown to beat …"
     CLINICAL: "clinical columns alone",
     VOLUME: "brain and tumour volume alone",
     INTENSITY: "brightness alone",
@@ -281,7 +281,7 @@ def card_headline(result: Numbers, verdict: Verdict) -> str:
     if not best:
         return "Better than chance; no control compared"
     doubted = best.least if verdict.controls == "not the least" else best.strongest
-    return f"Better than chance, but no better than {INPUTS.get(doubted, doubted)}"
+    return f"Better than chance, not shown to beat {INPUTS.get(doubted, doubted)}"
 
 
 def _beats_controls(result: Numbers, verdict: Verdict) -> Tick:
@@ -291,10 +291,10 @@ def _beats_controls(result: Numbers, verdict: Verdict) -> Tick:
     if not best:
         return Tick(holds=None, words="no control was compared")
     if verdict.controls == "better":
-        weak = "; the strongest is itself no better than chance" if verdict.best_is_weak else ""
+        weak = "; the strongest is not shown to beat chance itself, so that says little" if verdict.best_is_weak else ""
         return Tick(holds=True, words=f"{len(result.versus_controls)} compared{weak}")
     doubted = best.least if verdict.controls == "not the least" else best.strongest
-    return Tick(holds=False, words=f"no better than {INPUTS.get(doubted, doubted)}")
+    return Tick(holds=False, words=f"not shown to beat {INPUTS.get(doubted, doubted)}")
 
 
 def _holds_in_sites(result: Numbers, verdict: Verdict) -> Tick:
@@ -315,7 +315,7 @@ def _holds_in_sites(result: Numbers, verdict: Verdict) -> Tick:
     if sites.worse:
         more = " …" * (len(sites.worse) > WORSE_SITES)
         return Tick(holds=False, words=f"{where}; worse in {', '.join(sites.worse[:WORSE_SITES])}{more}")
-    alike = f"; {sites.compared_sites} large enough to compare, none shown to be worse" if sites.compared_sites > 1 else ""
+    alike = f"; none of {sites.compared_sites} shown to be worse than the others" if sites.compared_sites > 1 else ""
     return Tick(holds=True, words=f"{where}{alike}")
 
 

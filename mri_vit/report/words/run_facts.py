@@ -93,8 +93,9 @@ def could_show(result: Result) -> str:
     test = result.chance_test
     if not is_defined(test.least):
         return ""
-    found = f"; {power.found_sentence(test.found_80, test.found_90)}" if is_defined(test.found_80) else ""
-    return power.power_sentence(symbol(result), test.least) + found
+    least = test.least_adjusted if is_defined(test.least_adjusted) else test.least
+    found = f"; {power.found_sentence(symbol(result), test.found_80, test.found_90)}" if is_defined(test.found_80) else ""
+    return power.power_sentence(symbol(result), least) + found
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:

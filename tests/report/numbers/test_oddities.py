@@ -39,7 +39,7 @@ def test_scores_in_the_order_of_the_table_are_found_though_no_label_follows_it()
     found = oddities.ordered(MARKER, rows(score=np.arange(60) + np.random.default_rng(0).normal(size=60)), TABLE, {}, 4)
     assert found
     assert (found.order, found.correlation > 0.9) == ("the rows of the cohort table", True)
-    assert "follow the rows of the cohort table" in caveats.ordered_sentence("vit", found)
+    assert "rise or fall with the rows of the cohort table" in caveats.ordered_sentence("vit", found)
     assert oddities.ordered(MARKER, rows(), TABLE, {}, 1) is None
 
 
@@ -115,5 +115,5 @@ def test_where_one_death_decides_unos_c_against_harrells_that_is_said():
 
 
 def test_the_sentences_name_what_was_found():
-    assert caveats.ordered_sentence("vit", Ordered("the ids", -0.5, 1e-5)).startswith("scores of vit follow the ids")
-    assert "(0.97) and Uno's C (0.33)" in caveats.decisive_sentence("vit", Decisive(0.97, 0.33, 0.8))
+    assert caveats.ordered_sentence("vit", Ordered("the ids", -0.5, 1e-5)).startswith("scores of vit rise or fall with the ids")
+    assert "(0.970) and Uno's (0.330)" in caveats.decisive_sentence("vit", Decisive(0.97, 0.33, 0.8))

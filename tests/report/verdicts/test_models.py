@@ -237,38 +237,38 @@ FIGURES = "difference +0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p =
     ("versus", "notes", "ending"),
     [
         ({"clinical": VERSUS}, COLUMNS, f", and better than clinical (age, sex; {FIGURES})"),
-        ({"clinical": NOT_SHOWN}, {}, f", but no better than clinical ({UNSHOWN})"),
+        ({"clinical": NOT_SHOWN}, {}, f", but not shown to beat clinical ({UNSHOWN})"),
         (
             {"clinical": VERSUS.model_copy(update={"difference": -0.12})},
             {},
-            ", but no better than clinical (difference −0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p = 0.009)",
+            ", but not shown to beat clinical (difference −0.120 [+0.030, +0.210], two-sided p = 0.009, adjusted p = 0.009)",
         ),
         (
             {"clinical": VERSUS.model_copy(update={"nadeau_bengio": ResampledTest(t=1.36, p=0.098, splits=9)})},
             {},
-            f", but no better than clinical ({FIGURES}; corrected resampled t-test, one-sided p = 0.098)",
+            f", but not shown to beat clinical ({FIGURES}; corrected resampled t-test, one-sided p = 0.098)",
         ),
         ({"clinical": VERSUS.model_copy(update={"n": 60})}, {}, f", and better than clinical ({FIGURES}; on 60 of 100 patients)"),
         ({"volume": VERSUS, "clinical": VERSUS}, {}, f", and better than every control (strongest: volume; {FIGURES})"),
         (
             {"volume": NOT_SHOWN, "clinical": VERSUS},
             {},
-            f", but no better than the strongest control, volume ({UNSHOWN})",
+            f", but not shown to beat the strongest control, volume ({UNSHOWN})",
         ),
         (
             {"volume": VERSUS, "clinical": NOT_SHOWN},
             {},
-            f", and better than the strongest control, volume ({FIGURES}), but no better than clinical ({UNSHOWN})",
+            f", and better than the strongest control, volume ({FIGURES}), but not shown to beat clinical ({UNSHOWN})",
         ),
         (
             {"volume": DOUBTED, "clinical": NOT_SHOWN},  # the strongest is not beaten, whatever of the others
             {},
-            f", but no better than the strongest control, volume ({FIGURES}; corrected resampled t-test, one-sided p = 0.30)",
+            f", but not shown to beat the strongest control, volume ({FIGURES}; corrected resampled t-test, one-sided p = 0.30)",
         ),
         (
             {"volume": VERSUS, "clinical": DOUBTED},
             {},
-            f", and better than the strongest control, volume ({FIGURES}), but no better than clinical ({FIGURES}; corrected "
+            f", and better than the strongest control, volume ({FIGURES}), but not shown to beat clinical ({FIGURES}; corrected "
             "resampled t-test, one-sided p = 0.30)",
         ),
         ({}, {"clinical": "no column varies"}, "; no control was made: no column varies"),
@@ -285,7 +285,7 @@ def test_a_verdict_shows_the_p_that_decides_where_the_control_by_itself_would_be
     assert one.versus_best
     one = one.model_copy(update={"versus_best": one.versus_best.model_copy(update={"p_adjusted": 0.065, "beaten": False})})
     said = judged({"vit": one, "clinical": result()}, {})["vit"][1]
-    assert said.endswith(f", but no better than clinical ({FIGURES}; beating every control decides: adjusted p = 0.065)")
+    assert said.endswith(f", but not shown to beat clinical ({FIGURES}; beating every control decides: adjusted p = 0.065)")
 
 
 def test_beating_a_control_that_knows_nothing_is_said_to_be_no_more_than_beating_chance():

@@ -62,13 +62,13 @@ def test_what_casts_doubt_goes_before_what_speaks_for_a_result(doubt, said):
 
 def test_the_control_that_is_not_beaten_is_named():
     one, other = replace(BETTER, controls="not better"), replace(BETTER, controls="not the least")
-    assert model_verdicts.card_headline(result(best(False)), one) == "Better than chance, but no better than brightness alone"
+    assert model_verdicts.card_headline(result(best(False)), one) == "Better than chance, not shown to beat brightness alone"
     assert (
         model_verdicts.card_headline(result(best(False)), other)
-        == "Better than chance, but no better than brain and tumour volume alone"
+        == "Better than chance, not shown to beat brain and tumour volume alone"
     )
     found = model_verdicts.card("vit", result(best(False)), other).beats_controls
-    assert (found.holds, found.words) == (False, "no better than brain and tumour volume alone")
+    assert (found.holds, found.words) == (False, "not shown to beat brain and tumour volume alone")
 
 
 def test_nothing_is_ticked_where_there_is_nothing_to_hold():
@@ -81,7 +81,7 @@ def test_nothing_is_ticked_where_there_is_nothing_to_hold():
 @pytest.mark.parametrize(
     ("p", "worse", "confounded", "holds", "said"),
     [
-        (0.001, (), False, True, "AUC 0.80 within 3 sites; 2 large enough to compare, none shown to be worse"),
+        (0.001, (), False, True, "AUC 0.80 within 3 sites; none of 2 shown to be worse than the others"),
         (0.001, ("A", "B"), False, False, "AUC 0.80 within 3 sites; worse in A, B"),
         (0.001, ("A", "B", "C", "D"), False, False, "worse in A, B, C …"),
         (0.2, (), True, False, "less than over all"),
