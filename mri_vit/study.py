@@ -48,7 +48,7 @@ def run(study: Study, console: Console) -> int:
         say(console, _device(study))
         if not (folder / files.FOLDS).exists():
             expected = folds.make(patients, study.endpoints, study.train, study.seed)
-            for caution in power.power_cautions(patients, study.endpoints, expected):
+            for caution in power.power_cautions(patients, study.endpoints, expected, comparators.judged(study, True)):
                 say(console, caution, WARNING)
         excluded = prepare(study, patients, folder, console)
         divided = divide(study, run_cohort.segmented(without_excluded(patients, excluded), study), folder)

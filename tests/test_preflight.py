@@ -77,7 +77,7 @@ def test_a_plan_says_before_any_data_what_a_check_says_of_them(capsys: pytest.Ca
 
 @pytest.mark.parametrize(("patients", "share"), [(1, 0.5), (40, 0.001), (40, 0.999)])
 def test_a_plan_of_one_class_is_refused(patients: int, share: float):
-    with pytest.raises(UsageError, match="use fewer folds"):
+    with pytest.raises(UsageError, match="no fold has two who can be compared"):
         study_verbs.plan(patients, positive=share)
 
 

@@ -97,6 +97,7 @@ StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run."
 Count = Annotated[int, Parameter(validator=Number(gte=1))]  # of patients, or of parallel jobs
 Several = Annotated[int, Parameter(validator=Number(gte=2))]  # at least two, to have a spread
 Share = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
+Deaths = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 Discrimination = Annotated[float, Parameter(validator=Number(gt=0.5, lt=1))]  # an AUC or C
 Seed = Annotated[int, Parameter(validator=Number(gte=0))]  # NumPy takes no other
 Seeds = Annotated[tuple[int, ...], Parameter(validator=Number(gte=0))]

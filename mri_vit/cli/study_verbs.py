@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mri_vit.cli.arguments import Count, Discrimination, Overrides, Several, Share, StudyFile, loaded, trained
+from mri_vit.cli.arguments import Count, Deaths, Discrimination, Overrides, Several, Share, StudyFile, loaded, trained
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 
@@ -76,7 +76,7 @@ def plan(
     patients: Count,
     *,
     positive: Share | None = None,
-    deaths: Share | None = None,
+    deaths: Deaths | None = None,
     folds: Several = 5,
     repeats: Count = 1,
     results: Count = 1,
@@ -98,7 +98,8 @@ def plan(
     positive
         Share of positives of a marker; 0.5 where neither this nor --deaths is given.
     deaths
-        Share of patients who die, of a survival endpoint.
+        Share of patients who die, of a survival endpoint. Deaths are taken as spread over the follow-up; where those alive are
+        followed longest, less is needed.
     folds
         Folds of cross-validation.
     repeats
@@ -114,7 +115,7 @@ def plan(
     c
         C of survival that is expected; by default 0.74, likewise.
     external
-        The models come from elsewhere and are not trained on these patients.
+        The models come from elsewhere and are not trained on these patients, who are then of one fold.
     json
         Print one JSON list instead.
     """
@@ -138,7 +139,7 @@ def plan(
             continue
         name, outcomes = "marker" if kind == "binary" else "survival", nominal(kind, patients, share, folds, repeats, sites)
         if not outcomes.detection().error > 0:
-            raise UsageError(f"{name}: of {patients} patients no fold has two who can be compared; use fewer folds")
+            raise UsageError(f"{name}: of {patients} patients with a share of {share:g} no fold has two who can be compared")
         expected = expected or PUBLISHED_DISCRIMINATION[kind]
         found.append(planned(name, outcomes, share, results, expected, parameters, not external))
     if json:

@@ -127,6 +127,11 @@ def networks(study: Study) -> dict[str, Study]:
     }
 
 
+def judged(study: Study, clinical: bool) -> int:
+    """How many models are judged on each endpoint; `clinical`: whether there is a column for late fusion."""
+    return len(networks(study)) + (study.fused and clinical)
+
+
 def tested(endpoints: tuple[Endpoint, ...], patients: Sequence[Patient]) -> set[str]:
     """Subjects with a label, who are tested in some fold."""
     return {p.subject for p in patients if any(p.knows(e) for e in endpoints)}

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int, Num
 
 from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, outcome
-from mri_vit.metrics.discrimination import wilson_of_c
+from mri_vit.metrics.discrimination import ranks, wilson_of_c
 from mri_vit.metrics.survival import censoring_survival
 
 
@@ -121,22 +121,20 @@ def uno_interval(
     """95 % interval of Uno's C, by `discrimination.wilson_of_c`.
 
     Formula: the variance is that of the infinitesimal jackknife, the weights taken as given: a patient's influence is (sum_j w_ij
-    q_ij - C sum_j w_ij p_ij) / sum w p, as in `within_fold.within_fold_c`. Without a signal the rank of each death's risk among
-    the c_i patients comparable with it is uniform and independent of the others', so that the variance is sum w_i² c_i (c_i +
-    2) / 12 / (sum w_i c_i)²: where one death has nearly all the weight, C is hardly known, which the jackknife misses.
+    q_ij - C sum_j w_ij p_ij) / sum w p, as in `within_fold.within_fold_c`. No more patients count than without a signal
+    (`PatientPairs.null_variance`): where one death has nearly all the weight, C is hardly known, which the jackknife misses.
     Assumption: as for Uno's C; patients are independent.
-    Source: Efron 1982, The Jackknife, chapter 6, equal to R's survival::concordance; Rényi 1962 for the ranks.
+    Source: Efron 1982, The Jackknife, chapter 6; R's survival::concordance has the same but for sqrt(n / (n - 1)) and G(t-).
     `refits`: whether models were trained on the patients' other folds.
     Returns: (low, high); both NaN when C itself is undefined.
     """
     time_days, event, risk = outcome(time_days, event, risk)
     weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
-    found, comparable = patient_pairs(time_days, event, risk, weight), death_counts(time_days, event, risk)[0]
-    pairs = float((weight * comparable).sum())
+    found = patient_pairs(time_days, event, risk, weight)
+    pairs = float(found.later.sum())
     if not pairs:
         return math.nan, math.nan
-    null = float((weight**2 * comparable * (comparable + 2)).sum()) / 12 / pairs**2
-    return wilson_of_c(found.value, found.variance, null, refits)
+    return wilson_of_c(found.value, found.variance, found.null_variance(risk) / (2 * pairs) ** 2, refits)
 
 
 @dataclass(frozen=True)
@@ -148,6 +146,7 @@ class PatientPairs:
     later: Float[np.ndarray, " n"]
     earlier: Float[np.ndarray, " n"]
     concordant: Float[np.ndarray, " n"]
+    squares: float  # of the weights, over pairs
 
     @property
     def comparable(self) -> Float[np.ndarray, " n"]:
@@ -169,6 +168,24 @@ class PatientPairs:
     def variance(self) -> float:
         return float((self.influence**2).sum())
 
+    def null_variance(self, risk: Scores) -> float:
+        """Variance of the concordant less the discordant pairs' weight when risks are exchanged, exact with ties of any kind.
+
+        Formula: with a_ij the weight of the pair in which j outlived i, less that of the reverse, and b_ij the sign of i's risk
+        less j's, S = ½ sum_ij a_ij b_ij, and var(sum ab) = 4 (A1 - A2) (B1 - B2) / (n (n-1) (n-2)) + 2 A2 B2 / (n (n-1)), A1 =
+        sum_i (sum_j a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise.
+        Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5.
+        """
+        n = len(risk)
+        if n < 2:
+            return 0.0
+        a_rows, a_all = float(((self.later - self.earlier) ** 2).sum()), 2 * self.squares
+        b_rows = float(((2 * ranks(risk) - n - 1) ** 2).sum())  # risks below a patient's less those above
+        b_all = n**2 - float((np.unique(risk, return_counts=True)[1] ** 2).sum())
+        together = 2 * a_all * b_all / (n * (n - 1))
+        apart = 4 * (a_rows - a_all) * (b_rows - b_all) / (n * (n - 1) * (n - 2)) if n > 2 else 0.0
+        return (together + apart) / 4
+
 
 def patient_pairs(time_days: Days, event: Events, risk: Scores, weight: Float[np.ndarray, " d"] | None = None) -> PatientPairs:
     """The pairs of each patient, both as the one who died and as the other, in O(n log n).
@@ -184,7 +201,8 @@ def patient_pairs(time_days: Days, event: Events, risk: Scores, weight: Float[np
     later = len(latest_first) - np.searchsorted(np.sort(place[event]), place, side="left")
     higher, tied = count_from(rank[event][latest_first], later, rank, weight[latest_first])
     earlier = np.r_[0.0, np.cumsum(weight[latest_first[::-1]])][len(latest_first) - later]
-    return PatientPairs(outlived_by, earlier, concordant + higher + tied / 2)
+    squares = float((weight**2 * comparable).sum())
+    return PatientPairs(outlived_by, earlier, concordant + higher + tied / 2, squares)
 
 
 def death_counts(

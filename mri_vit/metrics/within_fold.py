@@ -93,15 +93,13 @@ def within_fold_auc(truth: Flags, score: Numbers, group: Groups) -> WithinFold:
 def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups) -> WithinFold:
     """Harrell's C of the pairs within a group, and its standard error when risks are exchanged within each group.
 
-    Formula: C_w = ½ + sum_g S_g / (2 sum_g P_g), S_g the concordant less the discordant of P_g comparable pairs. With a_ij
-    the sign of who is known to have lived longer and b_ij that of the risks, S = ½ sum_ij a_ij b_ij, whose variance over all
-    permutations is exact: var(sum ab) = 4 (A1 - A2) (B1 - B2) / (n (n-1) (n-2)) + 2 A2 B2 / (n (n-1)), A1 = sum_i (sum_j
-    a_ij)², A2 = sum_ij a_ij², B1 and B2 likewise. A patient's influence is that of the
+    Formula: C_w = ½ + sum_g S_g / (2 sum_g P_g), S_g the concordant less the discordant of P_g comparable pairs; its variance
+    over all permutations is exact (`concordance.PatientPairs.null_variance`). A patient's influence is that of the
     infinitesimal jackknife, (sum_j q_ij - C_w sum_j p_ij) / P, q_ij 1, ½ or 0 for a concordant, tied or discordant pair, p_ij 1
     for a comparable one, times sqrt(n / (n - 1)).
     Assumption: risks are comparable inside a group. Time is O(n log n).
-    Source: Daniels 1944, doi:10.1093/biomet/33.2.129 (generalised correlation); Kendall, Rank Correlation Methods, chapter 5;
-    Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
+    Source: Daniels 1944, doi:10.1093/biomet/33.2.129; Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans,
+    chapter 6.
 
     >>> time_days, event = np.array([100.0, 200.0, 300.0, 400.0, 500.0]), np.array([1, 1, 0, 1, 0])
     >>> found = within_fold_c(time_days, event, np.array([0.9, 0.4, 0.6, 0.5, 0.1]), np.zeros(5))
@@ -116,10 +114,7 @@ def within_fold_c(time_days: Numbers, event: Flags, risk: Numbers, group: Groups
         here = group == name
         found = patient_pairs(time_days[here], event[here], risk[here])
         won[here], met[here] = found.concordant, found.comparable
-        n, higher = int(here.sum()), 2 * ranks(risk[here]) - here.sum() - 1  # risks below a patient's less those above
-        differing = n**2 - float((np.unique(risk[here], return_counts=True)[1] ** 2).sum())
-        longer = found.later - found.earlier
-        null += _daniels_variance((longer**2).sum(), met[here].sum(), (higher**2).sum(), differing, n) / 4
+        null += found.null_variance(risk[here])
     pairs = met.sum() / 2
     if not pairs:
         return _undefined(len(risk))
@@ -205,16 +200,6 @@ def p_below_chance(found: WithinFold, inflated: float) -> float:
 
 def _undefined(n: int) -> WithinFold:
     return WithinFold(math.nan, math.nan, np.full(n, math.nan))
-
-
-def _daniels_variance(a_rows: float, a_all: float, b_rows: float, b_all: float, n: int) -> float:
-    """Variance of sum_ij a_ij b_ij, both antisymmetric, when the patients of one are permuted; of the sums that
-    `within_fold_c` names.
-    """
-    if n < 2:
-        return 0.0
-    together = 2 * a_all * b_all / (n * (n - 1))
-    return float(together + 4 * (a_rows - a_all) * (b_rows - b_all) / (n * (n - 1) * (n - 2)) if n > 2 else together)
 
 
 class PairErrors(NamedTuple):

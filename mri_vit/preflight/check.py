@@ -23,7 +23,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.data.columns import MISSING
-from mri_vit.data.covariates import clinical_columns, examined
+from mri_vit.data.covariates import clinical_columns, clinical_table, examined
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
 from mri_vit.preflight import scans
@@ -74,8 +74,8 @@ def check(study: Study) -> Check:
         findings += faults
     powers: tuple[Power, ...] = ()
     if not any(finding.severity == "refused" for finding in findings):
-        findings += [_finding("noticed", "labels", words) for words in power.power_cautions(kept, study.endpoints, splits)]
-        powers = _powers(study, kept, splits, len(covariates))
+        findings += [_finding("noticed", "labels", words) for words in _cautions(study, kept, splits, covariates)]
+        powers = _powers(study, kept, splits, covariates)
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
     return Check(
@@ -270,14 +270,20 @@ def _networks(
     return estimate, [*findings, *(_finding("noticed", "resources", words) for words in lacking)]
 
 
-def _powers(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: int) -> tuple[Power, ...]:
-    """What each endpoint with a defined test can show; parameters are the clinical columns and the network's score."""
+def _cautions(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> Iterator[str]:
+    return power.power_cautions(patients, study.endpoints, splits, comparators.judged(study, bool(covariates)))
+
+
+def _powers(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> tuple[Power, ...]:
+    """What each endpoint with a defined test can show; parameters are those of the clinical columns and the network's score."""
     site_of = {p.subject: p.clinical.get("site", "") for p in patients}
     outcomes = {endpoint: power.of_patients(patients, endpoint, splits, site_of) for endpoint in study.endpoints}
-    defined = {endpoint: one for endpoint, one in outcomes.items() if 0 < one.marked < 1 and one.detection().error > 0}
-    results = len(defined) * (len(comparators.networks(study)) + study.fused)
+    defined = {endpoint: one for endpoint, one in outcomes.items() if one.detection().error > 0}
+    results = len(defined) * comparators.judged(study, bool(covariates))
+    table = clinical_table(patients, covariates)
+    parameters = 1 + sum(1 if table[name].dtype == float else max(1, table[name].nunique() - 1) for name in covariates)
     return tuple(
-        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], covariates + 1)
+        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], parameters)
         for endpoint, one in defined.items()
     )
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-import numpy as np
 from pydantic import Field
 
+from mri_vit.crossval import power
 from mri_vit.crossval.power import SYMBOL, Kind, Outcomes, found_sentence
-from mri_vit.metrics import sample_size
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.run.screen import counted
@@ -42,7 +41,7 @@ class Power(Part):
     found_90: Number = Field(description="likewise with 90 %")
     low: Number = Field(description="lower end of about the 95 % interval that `found_80` will have")
     high: Number = Field(description="upper end")
-    sites: int = Field(description="sites; 1 where they are not known")
+    sites: int = Field(description="known sites")
     found_within_sites: Number = Field(
         description="`found_80` of pairs within a site and fold, not corrected; null where none is"
     )
@@ -50,7 +49,7 @@ class Power(Part):
     power: Number = Field(description="probability that it is called better")
     parameters: int = Field(description="predictor parameters of a regression")
     development: Minima = Field(description="its patients, by Riley et al. 2019, doi:10.1002/sim.7992")
-    validation: Minima = Field(description="patients to validate it elsewhere, by Riley et al. 2021, doi:10.1002/sim.9025")
+    validation: Minima = Field(description="to validate it elsewhere, as Riley et al. 2021, doi:10.1002/sim.9025")
 
 
 def plan(
@@ -64,11 +63,14 @@ def plan(
     n, marked = len(outcomes.labels), int((outcomes.labels[:, -1] == 1).sum())
     judged = (marked if outcomes.kind == "survival" else min(marked, n - marked)) >= MIN_RARER_GROUP
     test = outcomes.detection(results, refits)
-    found = [test.found(power) if judged else math.nan for power in POWERS]
+    found = [test.found(of) if judged else math.nan for of in POWERS]
     low, high = test.interval(found[0])
-    sites = len(np.unique(outcomes.site))
+    sites = outcomes.sites
     within = outcomes.detection(1, refits, within_sites=True).found(POWERS[0]) if sites > 1 and judged else math.nan
-    of_development, of_validation = _minima(outcomes, share, test, expected, parameters)
+    minima = power.minima(outcomes.kind, share, expected, parameters, n * test.error**2)
+    here, elsewhere = (
+        Minima(needed={name: int(one) if math.isfinite(one) else None for name, one in vars(of).items()}) for of in minima
+    )
     return Power(
         endpoint=endpoint,
         kind=outcomes.kind,
@@ -85,51 +87,35 @@ def plan(
         expected=expected,
         power=test.power(expected) if judged else math.nan,
         parameters=parameters,
-        development=of_development,
-        validation=of_validation,
+        development=here,
+        validation=elsewhere,
     )
 
 
-def _minima(
-    outcomes: Outcomes, share: float, test: sample_size.Detection, expected: float, parameters: int
-) -> tuple[Minima, Minima]:
-    if outcomes.kind == "binary":
-        r_squared, most = sample_size.r_squared_of_auc(expected, share), sample_size.largest_r_squared(share)
-        risk, elsewhere = sample_size.marker_risk(share), sample_size.external_marker(expected, share)
-    else:
-        r_squared, most = sample_size.r_squared_of_c(expected, share), sample_size.largest_r_squared_of_survival(share)
-        risk = sample_size.survival_risk(share)
-        elsewhere = sample_size.external_survival(expected, share, len(outcomes.labels) * test.error**2)
-    here = sample_size.development(parameters, r_squared, most, risk)
-    return tuple(  # type: ignore[return-value]  # two of them
-        Minima(needed={name: int(n) if math.isfinite(n) else None for name, n in vars(one).items()}) for one in (here, elsewhere)
-    )
-
-
-def sentences(power: Power) -> Iterator[str]:
+def sentences(one: Power) -> Iterator[str]:
     """What a reader has to know, a sentence each."""
-    symbol = SYMBOL[power.kind]
-    marked = f"{power.marked} {'positive' if power.kind == 'binary' else 'died'}"
-    corrected = f", corrected for {power.results} results" * (power.results > 1)
-    head = f"{power.endpoint}, {power.patients:,} patients ({marked})"
-    if math.isnan(power.least):
-        yield f"{head}: nothing is judged with fewer than {MIN_RARER_GROUP} {RARER[power.kind]}"
-    elif power.least > 1:
+    symbol = SYMBOL[one.kind]
+    marked = f"{one.marked} {'positive' if one.kind == 'binary' else 'died'}"
+    corrected = f", corrected for {one.results} results" * (one.results > 1)
+    head = f"{one.endpoint}, {one.patients:,} patients ({marked})"
+    if math.isnan(one.least):
+        yield f"{head}: nothing is judged with fewer than {MIN_RARER_GROUP} {RARER[one.kind]}"
+    elif one.least > 1:
         yield f"{head}: no {symbol} can be called better than chance{corrected}"
     else:
-        yield f"{head}: the least {symbol} that is called better than chance is {power.least:.2f}{corrected}"
-    if not math.isnan(power.found_80):
+        yield f"{head}: the least {symbol} that is called better than chance is {one.least:.2f}{corrected}"
+    if not math.isnan(one.found_80):
         yield (
-            f"{found_sentence(symbol, power.found_80, power.found_90)}, one of {power.expected:.2f} in {100 * power.power:.0f}; "
-            f"the interval of {power.found_80:.2f} is about {power.low:.2f} to {power.high:.2f}"
+            f"{found_sentence(symbol, one.found_80, one.found_90)}, one of {one.expected:.2f} in {100 * one.power:.0f}; "
+            f"the interval of {one.found_80:.2f} is about {one.low:.2f} to {one.high:.2f}"
         )
-    if power.sites > 1 and not math.isnan(power.least):
-        found = "none" if math.isnan(power.found_within_sites) else f"one of {power.found_within_sites:.2f}"
-        yield f"among patients of one of {power.sites} sites, by a test that is not corrected, {found} in 80"
-    here, elsewhere = power.development, power.validation
+    if one.sites > 1 and not math.isnan(one.least):
+        found = "none is found" if math.isnan(one.found_within_sites) else f"one of {one.found_within_sites:.2f} is found in 80"
+        yield f"among patients of one of {one.sites} sites, by a test that is not corrected, {found}"
+    here, elsewhere = one.development, one.validation
     yield (
-        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {power.expected:.2f}, a regression of "
-        f"{counted(power.parameters, 'parameter')} needs {_patients(here.most)} patients (Riley's criteria 1 to 3: "
+        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {one.expected:.2f}, a regression of "
+        f"{counted(one.parameters, 'parameter')} needs {_patients(here.most)} patients (Riley's criteria 1 to 3: "
         f"{_each(here)}), its validation elsewhere {_patients(elsewhere.most)} (O:E, slope, {symbol}: {_each(elsewhere)})"
     )
 

@@ -88,7 +88,8 @@ def metrics(run: Run) -> Metrics:
     """
     study, seed, external = run.study, run.study.seed, run.design == "external"
     rows = {e.name: results.judged_rows(run, e) for e in study.endpoints}
-    measured = {e.name: results.measure(run, e, rows[e.name]) for e in study.endpoints}
+    sizes = results.family_sizes(study.endpoints, rows)
+    measured = {e.name: results.measure(run, e, rows[e.name], sizes) for e in study.endpoints}
     compared = {e.name: results.compare(run, e, rows[e.name], measured[e.name]) for e in study.endpoints}
     numbers = results.adjusted(measured, compared)
     compared = results.ranked(run, numbers)
@@ -109,7 +110,8 @@ def metrics(run: Run) -> Metrics:
             caveats=limits,
             verdicts=verdicts.of_endpoint(models_of, limits, e.name in leaking, sited),
         )
-    endpoints = {name: _endpoint(run, one, shown) for name, one in judged.items()}
+    outcome_of = oddities.outcomes({name: one.honest for name, one in judged.items()})
+    endpoints = {name: _endpoint(run, one, shown, outcome_of) for name, one in judged.items()}
     first = {name: model for name, one in judged.items() for model in reversed(shown) if model in one.numbers}
     whose = {name: first.get(name, compared[0]) for name in judged} if compared else {}
     people = patients.measure(run, whose) if compared else ()
@@ -193,7 +195,7 @@ def _settings(study: Study) -> Settings:
     )
 
 
-def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
+def _endpoint(run: Run, judged: Judged, shown: Sequence[str], outcome_of: Mapping[str, str]) -> AnyEndpoint:
     """What belongs to the endpoint as a whole, and its models; subgroups of the models shown."""
     settings, numbers, seed = judged.settings, judged.numbers, run.study.seed
     kind, honest = settings.kind, list(judged.honest.values())
@@ -212,7 +214,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     }
     shared: dict[str, Any] = {
         "known": len(marked),
-        "warnings": tuple(_oddities(run, judged)),
+        "warnings": tuple(_oddities(run, judged, outcome_of)),
         "published": caveats.published_figures(settings.name),
         "comparators": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
         "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, of_one, seed),
@@ -238,18 +240,22 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str]) -> AnyEndpoint:
     )
 
 
-def _oddities(run: Run, judged: Judged) -> Iterator[str]:
+def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterator[str]:
     """Signs that rows are not what they seem, of compared models; those of the patients alone once."""
-    endpoint, orders, site_of = judged.settings, oddities.positions(run), results.site_of(run)
+    endpoint, orders, site_of = judged.settings, oddities.positions(run.cohort), results.site_of(run)
     compared = {model: rows for model, rows in judged.rows.items() if is_compared(model)}
+    tests = len(compared) * len(run.study.endpoints)
+    copies: list[tuple[str, ...]] = []
     for model, rows in compared.items():
-        if found := oddities.ordered(endpoint, rows, orders, site_of, len(compared) * len(run.study.endpoints)):
+        if orders and (found := oddities.ordered(endpoint, rows, orders, site_of, tests)):
             yield caveats.ordered_sentence(model, found)
-        if endpoint.kind == "survival" and (death := oddities.decisive(rows)):
-            yield caveats.decisive_sentence(model, death)
-    for words, find in ((caveats.copies_sentence, oddities.copies), (caveats.scans_of_one_sentence, oddities.scans_of_one)):
-        if groups := next(filter(None, map(find, compared.values())), None):
-            yield words(groups)
+        if endpoint.kind == "survival" and (apart := oddities.contradiction(rows, tests)):
+            yield caveats.contradiction_sentence(model, apart)
+        copies = copies or oddities.copies(rows, outcome_of, tests)
+    if copies:
+        yield caveats.copies_sentence(copies)
+    if compared and (groups := oddities.scans_of_one(next(iter(compared.values())), site_of)):
+        yield caveats.scans_of_one_sentence(groups)
 
 
 def _subgroup(group: SubgroupFigures, kind: EndpointKind) -> dict[str, Any]:

@@ -79,13 +79,13 @@ def test_the_report_states_the_limit_that_was_stated_before_however_many_scores_
 
 def test_thirteen_patients_show_nothing_below_about_nine_tenths():
     patients, split = people(6, 7, 3)
-    (said,) = power.power_cautions(patients, (MARKER,), [split])
+    (said,) = power.power_cautions(patients, (MARKER,), [split], 1)
     assert "mgmt: 13 patients: an AUC below about 0.9" in said
 
 
 def test_a_study_that_can_show_what_is_published_is_not_cautioned():
     patients, split = people(41, 41, 3)
-    assert not list(power.power_cautions(patients, (MARKER, OS), [split]))
+    assert not list(power.power_cautions(patients, (MARKER, OS), [split], 1))
     assert least(patients, MARKER, split) == pytest.approx(0.65, abs=0.02)
 
 
@@ -95,4 +95,4 @@ def test_two_patients_can_show_nothing_and_none_are_not_spoken_of():
     assert limit > 1
     assert "no AUC" in power.power_sentence("AUC", limit)
     unknown = [Patient(p.id, {}, {"mgmt": float("nan")}, {}) for p in patients]
-    assert not list(power.power_cautions(unknown, (MARKER,), [split]))
+    assert not list(power.power_cautions(unknown, (MARKER,), [split], 1))

@@ -19,6 +19,7 @@ from scipy.stats import t as student
 
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.concordance import concordance_counts
 from mri_vit.metrics.discrimination import wilson_of_auc, wilson_of_c
 from mri_vit.metrics.sample_size import Detection
 from mri_vit.metrics.transportability import i_squared, prediction_interval, random_effects
@@ -282,9 +283,7 @@ def _pairs(here: pd.DataFrame, within: Within) -> float:
     if within is _auc:
         positives = int(here.truth.sum())
         return float(positives * (len(here) - positives))
-    time, event = floats(here.time_days), flags(here.event)
-    later = (time[:, None] < time) | ((time[:, None] == time) & ~event)
-    return float((event[:, None] & later).sum())
+    return float(sum(concordance_counts(floats(here.time_days), flags(here.event), floats(here.score))))
 
 
 def _auc(here: pd.DataFrame, group: Groups) -> WithinFold:

@@ -1,4 +1,4 @@
-"""Signs that rows are not what they seem: scores in the order of a table, copies, scans of one patient, one death that decides.
+"""Signs that rows are not what they seem: scores in the order of a table, copies, scans of one patient, Cs that disagree.
 
 A study without such a fault shows each sign in at most 1 of 100 (`pipelines/reproduce.py null_studies/beside`). Rows are as
 `judged.known_rows` gives them.
@@ -14,34 +14,52 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from scipy.special import ndtr
-from scipy.stats import rankdata
+from scipy.stats import binom, rankdata
 
 from mri_vit.metrics import concordance
 from mri_vit.metrics.survival import censoring_survival
 from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, outcome
-from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.measured import TAU_DAYS, Decisive, Ordered
-from mri_vit.report.schema.parts import TABLES
+from mri_vit.report.schema.measured import TAU_DAYS, Contradiction, Ordered
 from mri_vit.settings.schema import Endpoint
 
 FALSE_ALARMS = 0.01  # of studies, of each sign
 MIN_PATIENTS = 20  # from which a sum of ranks is about normal
-MAX_TIED = 0.1  # share of patients with another's score: where more have, equal scores are the model's way
-MAX_GRID = 5000  # scores that are all multiples of 1 / T (the votes of a forest) tie by chance
-BY_CHANCE = 0.001  # that the labels of all groups of ids agree
+EXPLAINED = 0.9  # rank correlation from which a column of the table explains an order: a table may be sorted by age or date
 MAX_VISITS = 10  # ids of one stem; more are a hospital's patients
-DECISIVE_SHARE, APART = 0.25, 0.1  # a death's share of the weight in Uno's C; and how far Harrell's C is from it
+AGREEING = 0.9  # share of the stems whose ids agree in the label
+MIN_DEATHS = 5.0  # of equal weight, on which Uno's C has to rest, as on so many a verdict
+APART = 0.1  # Harrell's C from Uno's: less does not change what is concluded
 LAST_PART = re.compile(r"([-_. ][^-_. ]+|(?<=\d)[A-Za-z])$")  # P001_2, P001-a and P001b are of the stem P001
 
 
-def positions(run: Run) -> dict[str, dict[str, int]]:
-    """By the name of an order, the place of each patient in it; orders that are the same are one."""
-    people = run.cohort.patient.tolist()
-    orders = {"the rows of the cohort table": people, "the ids": sorted(people)}
-    if run.design in TABLES:
-        orders["the rows of the predictions"] = run.predictions.patient.drop_duplicates().tolist()
-    once = {tuple(order): name for name, order in reversed(orders.items())}
-    return {name: {patient: place for place, patient in enumerate(order)} for order, name in once.items()}
+def positions(cohort: pd.DataFrame) -> dict[str, dict[str, int]]:
+    """By the name of an order, the place of each patient in it; without orders that a column of numbers explains."""
+    people = cohort.patient.tolist()
+    orders = {"the rows of the cohort table": people}
+    if (by_id := sorted(people, key=_in_numbers)) != people:
+        orders["the ids"] = by_id
+    numbers = pd.DataFrame({name: pd.to_numeric(cohort[name], errors="coerce") for name in cohort if name != "patient"})
+    places = {name: {patient: place for place, patient in enumerate(order)} for name, order in orders.items()}
+    return {name: place_of for name, place_of in places.items() if not _explained(cohort.patient.map(place_of), numbers)}
+
+
+def _in_numbers(name: str) -> list[tuple[str, int]]:
+    """A key by which p9 stands before p10."""
+    return [(word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d*)", name)]
+
+
+def _explained(place: pd.Series, numbers: pd.DataFrame) -> bool:
+    """Whether any column rises or falls with the place, unless it only counts the rows."""
+    for name in numbers:
+        column = numbers[name].to_numpy(float)
+        known = np.isfinite(column)
+        values = len(np.unique(column[known]))
+        counts = values == len(column) and np.ptp(column) == len(column) - 1
+        if known.sum() < MIN_PATIENTS or values <= 2 or counts:
+            continue
+        if abs(np.corrcoef(rankdata(column[known]), rankdata(place.to_numpy()[known]))[0, 1]) >= EXPLAINED:
+            return True
+    return False
 
 
 def ordered(
@@ -84,53 +102,95 @@ def _centred(values: Float[np.ndarray, " m"], time_days: Float[np.ndarray, " m"]
     return ranks - time * (float(ranks @ time) / (float(time @ time) or 1.0))
 
 
-def copies(rows: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Patients of one fold with one score and outcome, where scores are so fine that chance makes no such pair."""
+def outcomes(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]:
+    """By patient all that became of them, over the endpoints; `tables` by endpoint and model."""
+    known: dict[str, list[str]] = {}
+    for name, models in tables.items():
+        for rows in list(models.values())[:1]:
+            columns = ["time_days", "event"] if "event" in rows else ["truth"]
+            for patient, *labels in first_repeat(rows)[["patient", *columns]].itertuples(index=False):
+                known.setdefault(patient, []).append(f"{name}: {labels}")
+    return {patient: "; ".join(labels) for patient, labels in known.items()}
+
+
+def copies(rows: pd.DataFrame, outcome_of: Mapping[str, str], results: int) -> list[tuple[str, ...]]:
+    """Patients of one fold with one score and all outcomes equal, where chance would not let so many ties agree.
+
+    Formula: of t pairs with one score the number that agrees is binomial; its probability is the share of all pairs of a fold
+    that agree, or of pairs with neighbouring scores where that is more, for scores that know the outcome. Of one marker alone
+    a few copies cannot be told from ties.
+    """
     once = first_repeat(rows)
-    score = floats(once.score)
-    labels = ["time_days", "event"] if "event" in once else ["truth"]
-    tied = once.duplicated(["fold", "score"], keep=False)
-    if not tied.any() or tied.mean() > MAX_TIED or _on_grid(score):
+    once = once.assign(outcome=once.patient.map(outcome_of)).sort_values(["fold", "score"])
+    pairs = ties = alike = agreeing = 0
+    near: list[bool] = []
+    for _, here in once.groupby("fold"):
+        pairs += math.comb(len(here), 2)
+        ties += _pairs_in(here, "score")
+        alike += _pairs_in(here, "outcome")
+        agreeing += _pairs_in(here, "score", "outcome")
+        score, known = floats(here.score), here.outcome.to_numpy()
+        near += (known[1:] == known[:-1])[score[1:] > score[:-1]].tolist()
+    if not agreeing or not near:
         return []
-    return [tuple(here.patient) for _, here in once.loc[tied].groupby(["fold", "score", *labels]) if len(here) > 1]
+    share = min(1.0, max((alike - agreeing) / max(pairs - ties, 1), float(np.mean(near))))
+    if binom.sf(agreeing - 1, ties, share) > FALSE_ALARMS / results:
+        return []
+    return [tuple(here.patient) for _, here in once.groupby(["fold", "score", "outcome"]) if len(here) > 1]
 
 
-def _on_grid(score: Float[np.ndarray, " n"]) -> bool:
-    """Whether scores are few decimals, or votes: whole multiples of 1 / T for a T up to `MAX_GRID`."""
-    some = score[:100]
-    steps = np.arange(1, MAX_GRID + 1)[:, None] * some
-    return bool((np.abs(steps - steps.round()) < 1e-4 * np.maximum(1, np.abs(steps)) / MAX_GRID).all(axis=1).any())
+def _pairs_in(here: pd.DataFrame, *columns: str) -> int:
+    """Pairs of rows that are equal in these columns."""
+    counts = here.groupby(list(columns)).size().to_numpy()
+    return int((counts * (counts - 1) // 2).sum())
 
 
-def scans_of_one(rows: pd.DataFrame) -> list[tuple[str, ...]]:
-    """Groups of ids of one stem whose labels all agree, where chance would let them in less than `BY_CHANCE` of cohorts.
+def scans_of_one(rows: pd.DataFrame, site_of: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """Groups of ids of one stem whose labels agree, where nearly all groups do and chance would not let them.
 
-    Formula: groups of k patients agree with the probability sum_c p_c^k, p_c the share of class c; of several groups, the
-    product.
+    Formula: groups of k patients agree with the probability sum_c p_c^k, p_c the share of class c; the number of groups that do
+    is at most as probable as a binomial one of the mean probability. Nothing is said where the stem is the site.
     """
     people = averaged(rows)
     label = flags(people.event if "event" in people else people.truth)
     stem = people.patient.astype(str).str.replace(LAST_PART, "", regex=True)
-    groups = [here for here in people.groupby(stem).groups.values() if len(here) > 1]
-    if not groups or max(map(len, groups)) > MAX_VISITS or any(np.ptp(label[here].astype(int)) for here in groups):
+    groups = [here for here in people.groupby(stem).groups.values() if 1 < len(here) <= MAX_VISITS]
+    site = people.patient.map(site_of).fillna("")
+    sites = [set(site[here]) for here in groups]
+    if not groups or (all(len(one) == 1 for one in sites) and len(set().union(*sites)) == len(groups) > 1):
         return []
-    share = label.mean()
-    chance = math.prod(share ** len(here) + (1 - share) ** len(here) for here in groups)
-    return [tuple(people.patient[here]) for here in groups] if chance <= BY_CHANCE else []
+    agreeing = [here for here in groups if np.ptp(label[here].astype(int)) == 0]
+    share = float(label.mean())
+    chance = float(np.mean([share ** len(here) + (1 - share) ** len(here) for here in groups]))
+    if len(agreeing) < AGREEING * len(groups) or binom.sf(len(agreeing) - 1, len(groups), chance) > FALSE_ALARMS / 10:
+        return []
+    return [tuple(people.patient[here]) for here in agreeing]
 
 
-def decisive(rows: pd.DataFrame) -> Decisive | None:
-    """The death that has so much of the weight in Uno's C that it contradicts Harrell's."""
+def contradiction(rows: pd.DataFrame, results: int) -> Contradiction | None:
+    """Harrell's and Uno's C where they lie further apart than they do in risks of nothing.
+
+    Formula: the difference is a sum over pairs with the weights 1 / P - w / Q of the deaths, P and Q the sums of both Cs' pairs,
+    so that its variance without a signal is exact (`concordance.PatientPairs.null_variance`); its p is normal. Where a few
+    late deaths have nearly all the weight of Uno's C, anything might come of it, and it is enough that they are so few.
+    """
     seen = outcome(averaged(rows))
-    tau = min(TAU_DAYS, float(seen.time_days.max()))
     died = seen.time_days[seen.event]
+    tau = min(TAU_DAYS, float(seen.time_days.max()))
     weight = concordance.uno_weight(censoring_survival(seen.time_days, seen.event, died), died, tau)
-    of_death = weight * concordance.death_counts(seen.time_days, seen.event, seen.risk)[0]
-    if not of_death.any():
+    comparable = concordance.death_counts(seen.time_days, seen.event, seen.risk)[0]
+    if not (weight * comparable).any():
         return None
-    found = Decisive(
-        harrell=concordance.harrell_c(seen.time_days, seen.event, seen.risk),
-        uno=concordance.uno_c(seen.time_days, seen.event, seen.risk, tau),
-        share=float(of_death.max() / of_death.sum()),
-    )
-    return found if found.share >= DECISIVE_SHARE and abs(found.harrell - found.uno) > APART else None
+    harrell = concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+    uno = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau)
+    apart = 1 / comparable.sum() - weight / (weight * comparable).sum()
+    pairs = concordance.patient_pairs(seen.time_days, seen.event, seen.risk, apart)
+    error = math.sqrt(max(0.0, pairs.null_variance(seen.risk))) / 2
+    p = 2 * float(ndtr(-abs(harrell - uno) / error)) if error else 1.0
+    few = _effective(weight * comparable) <= min(MIN_DEATHS, _effective(comparable.astype(float)) / 2)
+    return Contradiction(harrell, uno, p) if abs(harrell - uno) > APART and (few or p <= FALSE_ALARMS / results) else None
+
+
+def _effective(weight: Float[np.ndarray, " d"]) -> float:
+    """The number of equal weights that scatter as much (Kish 1965, Survey Sampling, section 11.7)."""
+    return float(weight.sum() ** 2 / (weight**2).sum())

@@ -7,7 +7,8 @@ Repeats and folds are counted from 0, as in `predictions.csv`.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,7 +20,7 @@ from mri_vit.metrics import comparison
 from mri_vit.report.numbers import binary, chance, comparisons, survival
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.comparisons import UnadjustedBest, UnadjustedComparison
-from mri_vit.report.numbers.judged import chances_alive, in_order, known_rows
+from mri_vit.report.numbers.judged import chances_alive, first_repeat, in_order, known_rows
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import BinaryFigures, BinaryNumbers, Numbers, SurvivalNumbers
 from mri_vit.report.schema.measured import ALPHA, Measurement, ModelCosts
@@ -54,11 +55,21 @@ def judged_rows(run: Run, endpoint: Endpoint) -> Tables:
     return {model: rows for model, rows in tables.items() if len(rows)}
 
 
-def measure(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Measurement]:
-    """Each model by itself."""
+def family_sizes(endpoints: Sequence[Endpoint], tables: Mapping[str, Tables]) -> Counter[str]:
+    """By family, the results whose p are corrected together: those with two patients of a fold to compare."""
+    return Counter(
+        family(model)
+        for endpoint in endpoints
+        for model, rows in tables[endpoint.name].items()
+        if not math.isnan(chance.within_folds(endpoint, first_repeat(rows))[0].value)
+    )
+
+
+def measure(run: Run, endpoint: Endpoint, tables: Tables, sizes: Mapping[str, int]) -> dict[str, Measurement]:
+    """Each model by itself; `sizes` as `family_sizes` has them."""
     measured = {}
     for model, rows in tables.items():
-        background = _background(run, endpoint, model)
+        background = _background(run, endpoint, model, max(1, sizes.get(family(model), 1)))
         if endpoint.kind == "binary":
             measured[model] = binary.measure(endpoint, rows, background, run.study.seed)
         else:
@@ -68,12 +79,11 @@ def measure(run: Run, endpoint: Endpoint, tables: Tables) -> dict[str, Measureme
     return measured
 
 
-def _background(run: Run, endpoint: Endpoint, model: str) -> Background:
+def _background(run: Run, endpoint: Endpoint, model: str, results: int) -> Background:
     nulls = run.nulls.loc[(run.nulls.endpoint == endpoint.name) & (run.nulls.model == model)]
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == model)]
     of_site = site_of(run) if model != SITE else {}  # among patients of one site, the site says nothing by its definition
-    results = run.predictions[["endpoint", "model"]].drop_duplicates().model
-    return Background(run.design, nulls, seeds, of_site, int((results.map(family) == family(model)).sum()))
+    return Background(run.design, nulls, seeds, of_site, results)
 
 
 def site_of(run: Run) -> dict[str, str]:

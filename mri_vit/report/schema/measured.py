@@ -47,12 +47,12 @@ class Ordered:
 
 
 @dataclass(frozen=True)
-class Decisive:
-    """Harrell's and Uno's C that contradict each other, and the share of one death in the weight of Uno's."""
+class Contradiction:
+    """Harrell's and Uno's C that lie further apart than they do in risks of nothing."""
 
     harrell: float
     uno: float
-    share: float
+    p: float
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from mri_vit.report.schema.measured import (
     MIN_SITES,
     AddedValueFigures,
     Caveats,
-    Decisive,
+    Contradiction,
     DriftFigures,
     EndpointKind,
     Expectation,
@@ -90,11 +90,11 @@ def scans_of_one_sentence(groups: Sequence[tuple[str, ...]]) -> str:
     )
 
 
-def decisive_sentence(model: str, found: Decisive) -> str:
-    """That one death decides Uno's C, against Harrell's."""
+def contradiction_sentence(model: str, found: Contradiction) -> str:
+    """That Uno's C says otherwise than Harrell's."""
     return (
-        f"Harrell's C ({found.harrell:.3f}) and Uno's ({found.uno:.3f}) of {model} contradict each other: one late death has "
-        f"{100 * found.share:.0f} % of the weight of Uno's; do not rely on Uno's"
+        f"Harrell's C ({found.harrell:.3f}) and Uno's ({found.uno:.3f}) of {model} contradict each other: late deaths, which "
+        "weigh most in Uno's, go another way than early ones, and a few may decide it; rely on neither alone"
     )
 
 

@@ -5,7 +5,7 @@ An answer comes from the metrics alone and is "" when they do not show the thing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 
 from mri_vit.prepare import alignment
@@ -15,7 +15,7 @@ from mri_vit.report.words import endpoint_results, map_sentences, methods_sectio
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import partition_sentences
-from mri_vit.report.words.run_facts import Facts, could_show, table1_lines
+from mri_vit.report.words.run_facts import Facts, could_show, sample_sizes, table1_lines
 from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_compared, title
 
 Answer = Callable[[Metrics], str]
@@ -148,10 +148,20 @@ def known_labels(metrics: Metrics) -> str:
 
 
 def sizes(metrics: Metrics) -> str:
-    counts = [f"{escape(name)}: {endpoint_results.patients_and_events(endpoint)}" for name, endpoint in metrics.endpoints.items()]
-    best = {name: metrics.endpoints[name].models[card.model] for name, card in metrics.cards.items()}
-    shown = [f"{escape(name)}: {words}." for name, result in best.items() if (words := could_show(result))]
-    return " ".join([f"In the evaluation, {'; '.join(counts)}.", *shown]) if counts else ""
+    """Patients and events of each endpoint; what they could show, and how many a regression and its validation need."""
+    return " ".join(filter(None, [counts(metrics), *_power(metrics)]))
+
+
+def counts(metrics: Metrics) -> str:
+    found = [f"{escape(name)}: {endpoint_results.patients_and_events(endpoint)}" for name, endpoint in metrics.endpoints.items()]
+    return f"In the evaluation, {'; '.join(found)}." if found else ""
+
+
+def _power(metrics: Metrics) -> Iterator[str]:
+    for name, card in metrics.cards.items():
+        result = metrics.endpoints[name].models[card.model]
+        if words := could_show(result):
+            yield f"{escape(name)}: {words}{sample_sizes(result)}."
 
 
 def flow(metrics: Metrics) -> str:
@@ -160,7 +170,7 @@ def flow(metrics: Metrics) -> str:
     if not cohort.patients:
         return ""
     sentences = [f"{counted(cohort.patients, 'patient')} in the table.", exclusions(metrics)]
-    sentences += [f"{counted(cohort.predicted, 'patient')} predicted.", sizes(metrics), *_follow_up(metrics)]
+    sentences += [f"{counted(cohort.predicted, 'patient')} predicted.", counts(metrics), *_follow_up(metrics)]
     return " ".join(filter(None, sentences))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mri_vit.crossval import power
-from mri_vit.report.schema.endpoints import Result
+from mri_vit.report.schema.endpoints import BinaryResult, Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.schema.parts import OWN, TABLES, Design, Kind
@@ -96,6 +96,19 @@ def could_show(result: Result) -> str:
     least = test.least_adjusted if is_defined(test.least_adjusted) else test.least
     found = f"; {power.found_sentence(symbol(result), test.found_80, test.found_90)}" if is_defined(test.found_80) else ""
     return power.power_sentence(symbol(result), least) + found
+
+
+def sample_sizes(result: Result) -> str:
+    """Behind `could_show`, how many patients a regression and its validation need; "" with one class."""
+    kind: power.Kind = "binary" if isinstance(result, BinaryResult) else "survival"
+    share, expected = result.marked / result.n, power.PUBLISHED_DISCRIMINATION[kind]
+    if not 0 < share < 1:
+        return ""
+    here, elsewhere = power.minima(kind, share, expected, power.PARAMETERS, result.n * result.chance_test.error**2)
+    return (
+        f"; for {'an' if kind == 'binary' else 'a'} {symbol(result)} of {expected:.2f} a regression of {power.PARAMETERS} "
+        f"parameters needs {here.patients:,.0f} patients, its validation elsewhere {elsewhere.patients:,.0f} (Riley et al.)"
+    )
 
 
 def visible(metrics: Metrics, models: Mapping[str, Result]) -> dict[str, Result]:

@@ -213,18 +213,24 @@ def oddities_of(n: int, folds: int, effect: float) -> Callable[[np.random.Genera
         days, died = np.minimum(dies, ends), dies <= ends
         names = [f"p{place // 3:03d}_{place % 3}" for place in range(n)]
         orders = {"rows": dict(zip(names, range(n), strict=True)), "ids": dict(zip(sorted(names), range(n), strict=True))}
-        claims: dict[str, bool] = dict.fromkeys(("follow an order", "copies", "scans of one patient", "one death decides"), False)
+        signs = "follow an order", "copies", "copies, of three decimals", "scans of one patient", "Cs contradict"
+        claims: dict[str, bool] = dict.fromkeys(signs, False)
+        tables: dict[str, pd.DataFrame] = {}
         for endpoint, flag, target in (
             (MARKER, truth, lambda train: truth[train].astype(float)),
             (DEATH, died, lambda train: residuals(days[train], died[train])),
         ):
             fold = deal(random, flag, folds)
             rows = pd.DataFrame({"patient": names, "repeat": 0, "fold": fold, "score": out_of_fold(x, target, fold)})
-            rows = rows.assign(truth=truth) if endpoint is MARKER else rows.assign(time_days=days, event=died)
+            rows = rows.assign(truth=truth) if endpoint is MARKER else rows.assign(time_days=days.round(), event=died)
+            tables[endpoint.name] = rows
             claims["follow an order"] |= oddities.ordered(endpoint, rows, orders, {}, 2) is not None
-            claims["copies"] |= bool(oddities.copies(rows))
-            claims["scans of one patient"] |= bool(oddities.scans_of_one(rows))
-            claims["one death decides"] |= endpoint is DEATH and oddities.decisive(rows) is not None
+            claims["scans of one patient"] |= bool(oddities.scans_of_one(rows, {}))
+            claims["Cs contradict"] |= endpoint is DEATH and oddities.contradiction(rows, 2) is not None
+        outcome_of = oddities.outcomes({name: {OWN: rows} for name, rows in tables.items()})
+        for rows in tables.values():
+            claims["copies"] |= bool(oddities.copies(rows, outcome_of, 2))
+            claims["copies, of three decimals"] |= bool(oddities.copies(rows.assign(score=rows.score.round(3)), outcome_of, 2))
         return claims
 
     return study
