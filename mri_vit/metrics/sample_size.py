@@ -18,7 +18,7 @@ from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.metrics.within_fold import ALPHA, CHANCE, interval_inflation, least_above_chance
 
-NODES = 100  # of the quadrature: exact to 1e-10 for AUCs up to 0.99
+NODES = 100  # of the quadrature: R² is exact to 1e-8 for AUCs up to 0.99
 MOST = 1 - 1e-6  # an AUC or C so near 1 is no longer distinguished from 1
 # Riley et al. 2019, doi:10.1002/sim.7992, as their pmsampsize has them
 SHRINKAGE = 0.9  # of the coefficients at least
