@@ -130,7 +130,7 @@ def plan(
 
     if positive is None and deaths is None:
         positive = 0.5
-    if external:  # one group of patients, whom no model was trained on
+    if external:  # one group of patients, on which no model was trained
         folds, repeats = 1, 1
     kinds: tuple[tuple[Kind, float | None, float | None], ...] = (("binary", positive, auc), ("survival", deaths, c))
     found = []

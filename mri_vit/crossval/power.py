@@ -86,7 +86,7 @@ def of_patients(
 
 
 def nominal(kind: Kind, patients: int, marked: float, folds: int, repeats: int, sites: int) -> Outcomes:
-    """A cohort of which only so much is known: classes dealt evenly to folds, and within these to sites of one size.
+    """A cohort of which only so much is known: classes spread evenly over folds, and within these to sites of one size.
 
     The share `marked` is positive, or dies. Of survival every follow-up is as likely to end in death as any other (Koziol & Green
     1976, doi:10.1093/biomet/63.3.465); where those who live are followed longest, more pairs can be compared.

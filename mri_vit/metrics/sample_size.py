@@ -128,12 +128,12 @@ def _shrunk(parameters: int, r_squared: float, shrinkage: float) -> float:
 
 
 def marker_risk(prevalence: float) -> float:
-    """Patients with whom a marker's overall risk is known to ± 0.05: (z / 0.05)² φ (1 - φ)."""
+    """Patients from which a marker's overall risk is known to ± 0.05: (z / 0.05)² φ (1 - φ)."""
     return _up((Z_95 / RISK_MARGIN) ** 2 * prevalence * (1 - prevalence))
 
 
 def survival_risk(deaths: float) -> float:
-    """Patients with whom the risk of death is known to ± 0.05 at any time, the share `deaths` of whom die.
+    """Patients from which the risk of death is known to ± 0.05 at any time, where the share `deaths` dies.
 
     Formula: with a constant hazard and E deaths S(t) has the error -S ln S / sqrt(E), at most 1 / (e sqrt(E)): 208 deaths.
     """
@@ -146,7 +146,7 @@ def largest_r_squared(prevalence: float) -> float:
 
 
 def largest_r_squared_of_survival(deaths: float) -> float:
-    """Likewise of survival with a constant hazard, the share `deaths` of whom die: 1 - exp(2 d (ln d - 1))."""
+    """Likewise of survival with a constant hazard, where the share `deaths` dies: 1 - exp(2 d (ln d - 1))."""
     return 1 - math.exp(2 * deaths * (math.log(deaths) - 1))
 
 
@@ -163,7 +163,7 @@ def r_squared_of_auc(auc: float, prevalence: float) -> float:
 
 
 def r_squared_of_c(c: float, deaths: float) -> float:
-    """R² of Cox and Snell that a Cox regression of this C has, the share `deaths` of whom die.
+    """R² of Cox and Snell that a Cox regression of this C has, where the share `deaths` dies.
 
     Formula: D = 5.50 (C - ½) + 10.26 (C - ½)³; R²_D = D² / (D² + 8 π / 6), O'Quigley's R² = R²_D (π²/6) / (1 - (1 - π²/6) R²_D),
     R²_CS = 1 - (1 - R²)^deaths.
@@ -218,7 +218,7 @@ def _log_error(width: float) -> float:
 
 
 def external_survival(c: float, deaths: float, null_variance: float) -> ExternalMinimum:
-    """Likewise of survival, the share `deaths` of whom die.
+    """Likewise of survival, where the share `deaths` dies.
 
     Formula: var(ln O:E) = 1 / E; var(slope) = 1 / (E σ²), σ = D sqrt(π / 8) of the linear predictor, D as in `r_squared_of_c`;
     the error of C by `Detection.standard_error`, its variance falling with the number of patients.

@@ -18,17 +18,17 @@ from typing import Any, get_args
 
 import numpy as np
 
-from mri_vit.crossval import comparators, folds, power
+from mri_vit.crossval import comparators, folds
 from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, columns
 from mri_vit.data.cohort import Examined, Patient
 from mri_vit.data.columns import MISSING
-from mri_vit.data.covariates import clinical_columns, clinical_table, examined
+from mri_vit.data.covariates import clinical_columns, examined
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
-from mri_vit.preflight import scans
+from mri_vit.preflight import plan, scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fold, Labels, Needs, Severity
-from mri_vit.preflight.plan import Power, plan
+from mri_vit.preflight.plan import Power
 from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
 from mri_vit.run.screen import printable
@@ -74,8 +74,8 @@ def check(study: Study) -> Check:
         findings += faults
     powers: tuple[Power, ...] = ()
     if not any(finding.severity == "refused" for finding in findings):
-        findings += [_finding("noticed", "labels", words) for words in _cautions(study, kept, splits, covariates)]
-        powers = _powers(study, kept, splits, covariates)
+        findings += [_finding("noticed", "labels", words) for words in plan.cautions(study, kept, splits, covariates)]
+        powers = plan.of_study(study, kept, splits, covariates)
     findings.sort(key=lambda one: (get_args(Severity).index(one.severity), get_args(About).index(one.about)))
     gravest = findings[0].severity if findings else "noticed"
     return Check(
@@ -268,24 +268,6 @@ def _networks(
     estimate = needs.estimate(study, kept, max(map(len, splits)), voxels)
     lacking = needs.lacking(estimate, study.prepared, study.output)
     return estimate, [*findings, *(_finding("noticed", "resources", words) for words in lacking)]
-
-
-def _cautions(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> Iterator[str]:
-    return power.power_cautions(patients, study.endpoints, splits, comparators.judged(study, bool(covariates)))
-
-
-def _powers(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> tuple[Power, ...]:
-    """What each endpoint with a defined test can show; parameters are those of the clinical columns and the network's score."""
-    site_of = {p.subject: p.clinical.get("site", "") for p in patients}
-    outcomes = {endpoint: power.of_patients(patients, endpoint, splits, site_of) for endpoint in study.endpoints}
-    defined = {endpoint: one for endpoint, one in outcomes.items() if one.detection().error > 0}
-    results = len(defined) * comparators.judged(study, bool(covariates))
-    table = clinical_table(patients, covariates)
-    parameters = 1 + sum(1 if table[name].dtype == float else max(1, table[name].nunique() - 1) for name in covariates)
-    return tuple(
-        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], parameters)
-        for endpoint, one in defined.items()
-    )
 
 
 def count_labels(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> tuple[Labels, ...]:

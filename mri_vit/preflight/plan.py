@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import Field
 
-from mri_vit.crossval import power
+from mri_vit.crossval import comparators, power
+from mri_vit.crossval.folds import Split
 from mri_vit.crossval.power import SYMBOL, Kind, Outcomes, found_sentence
+from mri_vit.data.cohort import Patient
+from mri_vit.data.covariates import clinical_table
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.run.screen import counted
+from mri_vit.settings.schema import Study
 
 RARER = {"binary": "patients of the rarer class", "survival": "deaths"}
 POWERS = (0.8, 0.9)  # that of Cohen 1988 (ISBN 0-8058-0283-5), and that which trials usually plan with
@@ -89,6 +93,25 @@ def plan(
         parameters=parameters,
         development=here,
         validation=elsewhere,
+    )
+
+
+def cautions(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> Iterator[str]:
+    """See `power.power_cautions`."""
+    return power.power_cautions(patients, study.endpoints, splits, comparators.judged(study, bool(covariates)))
+
+
+def of_study(study: Study, patients: Sequence[Patient], splits: Sequence[Split], covariates: Sequence[str]) -> tuple[Power, ...]:
+    """What each endpoint with a defined test can show; parameters are those of the clinical columns and the network's score."""
+    site_of = {p.subject: p.clinical.get("site", "") for p in patients}
+    outcomes = {endpoint: power.of_patients(patients, endpoint, splits, site_of) for endpoint in study.endpoints}
+    defined = {endpoint: one for endpoint, one in outcomes.items() if one.detection().error > 0}
+    results = len(defined) * comparators.judged(study, bool(covariates))
+    table = clinical_table(patients, covariates)
+    parameters = 1 + sum(1 if table[name].dtype == float else max(1, table[name].nunique() - 1) for name in covariates)
+    return tuple(
+        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], parameters)
+        for endpoint, one in defined.items()
     )
 
 

@@ -111,7 +111,7 @@ def test_the_planned_interval_is_that_of_the_report():
 
 
 @given(st.integers(4, 400), st.floats(0.1, 0.9), st.integers(1, 6), st.integers(1, 4))
-def test_a_nominal_cohort_has_the_share_that_was_asked_dealt_evenly(patients: int, share: float, folds: int, sites: int):
+def test_a_nominal_cohort_has_the_share_that_was_asked_spread_evenly(patients: int, share: float, folds: int, sites: int):
     for kind in ("binary", "survival"):
         found = nominal(kind, patients, share, folds, 2, sites)
         flag = found.labels[:, -1] == 1
