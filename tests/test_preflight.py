@@ -69,16 +69,18 @@ def test_a_plan_says_before_any_data_what_a_check_says_of_them(capsys: pytest.Ca
     assert external["found_80"] < alone["found_80"]
     study_verbs.plan(13, folds=3)
     assert "13 patients (6 positive): the least AUC that is called better than\nchance is 0.92" in capsys.readouterr().out
-    study_verbs.plan(3, folds=3)
+    study_verbs.plan(8, folds=2)
     assert "nothing is judged with fewer than 5 patients of the rarer class" in " ".join(capsys.readouterr().out.split())
     study_verbs.plan(12, folds=3, results=20)
     assert "no AUC can be called better than chance" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize(("patients", "share"), [(1, 0.5), (40, 0.001), (40, 0.999)])
-def test_a_plan_of_one_class_is_refused(patients: int, share: float):
-    with pytest.raises(UsageError, match="no fold has two who can be compared"):
+@pytest.mark.parametrize(("patients", "share"), [(1, 0.5), (40, 0.001), (40, 0.999), (8, 0.5)])
+def test_a_plan_with_more_folds_than_patients_of_a_class_is_refused_as_the_study_would_be(patients: int, share: float):
+    with pytest.raises(UsageError, match="5 folds, but"):
         study_verbs.plan(patients, positive=share)
+    with pytest.raises(UsageError, match="10 folds, but 4 deaths"):
+        study_verbs.plan(8, deaths=0.5, folds=10)
 
 
 def test_every_fault_is_told_at_once_the_gravest_first(desk: Desk, capsys):

@@ -138,8 +138,11 @@ def plan(
         if share is None:
             continue
         name, outcomes = "marker" if kind == "binary" else "survival", nominal(kind, patients, share, folds, repeats, sites)
-        if not outcomes.detection().error > 0:
-            raise UsageError(f"{name}: of {patients} patients with a share of {share:g} no fold has two who can be compared")
+        marked = int((outcomes.labels[:, -1] == 1).sum())
+        least = marked if kind == "survival" else min(marked, patients - marked)
+        if least < folds:  # as a study is refused, see `folds.check`
+            whose = "deaths" if kind == "survival" else "patients of the rarer class"
+            raise UsageError(f"{name}: {folds} folds, but {least} {whose} among {patients} patients with a share of {share:g}")
         expected = expected or PUBLISHED_DISCRIMINATION[kind]
         found.append(planned(name, outcomes, share, results, expected, parameters, not external))
     if json:
