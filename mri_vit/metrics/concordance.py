@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Num
@@ -234,6 +235,28 @@ def in_line(time_days: Days, event: Events) -> tuple[Int[np.ndarray, " n"], Int[
     place = _place(time_days, event)
     order = np.argsort(place, kind="stable")
     return order, np.searchsorted(place[order], place[event], side="right")
+
+
+def comparable_pairs(time_days: Days, event: Events, group: Groups) -> dict[Any, float]:
+    """How many pairs within each group can be compared."""
+    found = {}
+    for name in np.unique(group).tolist():
+        here = group == name
+        _, start = in_line(time_days[here], event[here])
+        found[name] = float((int(here.sum()) - start).sum())
+    return found
+
+
+def concordances(time_days: Days, event: Events, risk: Float[np.ndarray, "b n"]) -> Float[np.ndarray, " b"]:
+    """Harrell's C of each of b sets of risks; NaN where a risk is, or without a comparable pair."""
+    from scipy.stats import rankdata  # here, because it takes a second to import, and `check` reads this file
+
+    order, start = in_line(time_days, event)
+    rank = rankdata(np.nan_to_num(risk), method="dense", axis=1).astype(int)
+    lower, equal = count_from(rank[:, order], start, rank[:, event])
+    pairs = (risk.shape[1] - start).sum()
+    c = (lower.sum(axis=1) + equal.sum(axis=1) / 2) / pairs if pairs else np.full(len(risk), math.nan)
+    return np.where(np.isnan(risk).any(axis=1), math.nan, c)
 
 
 def _place(time_days: Days, event: Events) -> Int[np.ndarray, " n"]:

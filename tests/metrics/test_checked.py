@@ -6,6 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import jaxtyping
 import numpy as np
@@ -17,7 +18,19 @@ from made.examples import examples
 from sklearn.metrics import roc_auc_score
 
 import mri_vit.metrics
-from mri_vit.metrics import calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
+from mri_vit.metrics import (
+    calibration,
+    calibration_curve,
+    concordance,
+    continuous,
+    cox,
+    decision,
+    discrimination,
+    ipcw,
+    multiclass,
+    ordinal,
+    survival,
+)
 
 untimed = examples(5)  # each example calls thirty functions with six types
 TYPES = (np.int64, np.int8, np.uint8, np.float64, np.float32, np.float16)
@@ -103,9 +116,33 @@ WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested b
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
-    "count_from", "death_counts", "dense_ranks", "in_line", "patient_pairs", "ranks",
+    "comparable_pairs", "concordances", "count_from", "death_counts", "dense_ranks", "in_line", "patient_pairs", "ranks",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
+# Each takes classes of k and then the probabilities of them, or calls.
+OF_CLASSES: dict[str, Callable] = {
+    "within_fold_m": lambda y, p: multiclass.within_fold_m(y, p, np.zeros(len(p), int)),
+    "pdi": multiclass.pdi,
+    "pdi_interval": lambda y, p: multiclass.pdi_interval(y, p, generator(), 20),
+    "log_loss": multiclass.log_loss,
+    "brier": multiclass.brier,
+    "losses": lambda y, p: multiclass.losses(y, p, generator(), 20),
+}
+OF_RANKS = {"within_fold_m", "pdi", "pdi_interval"}  # which compare scores of a class, whatever their scale
+OF_CALLS: dict[str, Callable] = {
+    "confusion": lambda y, called: multiclass.confusion(y, called, 3),
+    "weighted_kappa": lambda y, called: ordinal.weighted_kappa(y, called, 3),
+}
+# Each takes measured numbers and then what was predicted of them.
+OF_NUMBERS: dict[str, Callable] = {
+    "within_fold_order": lambda y, x: ordinal.within_fold_order(y, x, np.zeros(len(x), int)),
+    "within_fold_correlation": lambda y, x: continuous.within_fold_correlation(y, x, np.zeros(len(x), int)),
+    "within_fold_spearman": lambda y, x: continuous.within_fold_spearman(y, x, np.zeros(len(x), int)),
+    "r_squared": lambda y, x: continuous.r_squared(y, x, np.full(len(y), 7.0)),
+    "errors": lambda y, x: continuous.errors(y, x, np.full(len(y), 7.0), generator(), 20),
+    "calibration": continuous.calibration,
+    "agreement": continuous.agreement,
+}
 
 
 @pytest.fixture
@@ -137,17 +174,22 @@ def numbers_for(name: str, x: np.ndarray) -> np.ndarray:
     return x if name in OF_LABELS else 6 * x  # times on both sides of DAYS
 
 
-def test_every_public_function_is_held_to_these_rules():
-    rooms = calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
-    public = {
+def public(rooms: tuple[ModuleType, ...]) -> set[str]:
+    return {
         name
         for room in rooms
         for name, function in inspect.getmembers(room, inspect.isfunction)
         if function.__module__ == room.__name__ and not name.startswith("_")
     }
-    assert public == {*ALL, *WITHOUT_FLAGS, *OF_CHECKED}
+
+
+def test_every_public_function_is_held_to_these_rules():
+    rooms = calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
+    without_flags = continuous, multiclass, ordinal
+    assert public(rooms) == {*ALL, *WITHOUT_FLAGS, *OF_CHECKED}
+    assert public(without_flags) == {*OF_CLASSES, *OF_CALLS, *OF_NUMBERS}
     here = {file.stem for file in Path(mri_vit.metrics.__path__[0]).glob("*.py")} - {"__init__"}
-    assert here - {room.__name__.rsplit(".", 1)[1] for room in rooms} == {
+    assert here - {room.__name__.rsplit(".", 1)[1] for room in (*rooms, *without_flags)} == {
         "added_value",
         "checked",
         "comparison",
@@ -278,3 +320,123 @@ def test_one_class_alone_stays_undefined_for_flags_of_every_type(kind: type):
         assert math.isnan(discrimination.auc(flags, x))
         assert np.isnan(discrimination.delong_interval(flags, x)).all()
     assert math.isnan(concordance.harrell_c(x, np.zeros(14, kind), x))
+
+
+def classed(seed: int, n: int = 14) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Classes of three, probabilities of them, and calls."""
+    random = np.random.default_rng(seed)
+    raw = random.random((n, 3))
+    return random.permutation(np.arange(n) % 3), raw / raw.sum(axis=1, keepdims=True), random.permutation(np.arange(n) % 3)
+
+
+def of_classes(name: str, seed: int = 0) -> tuple[Callable, np.ndarray, np.ndarray]:
+    label, probability, called = classed(seed)
+    return (OF_CLASSES[name], label, probability) if name in OF_CLASSES else (OF_CALLS[name], label, called)
+
+
+@untimed
+@given(st.integers(0, 10**6))
+def test_classes_of_every_type_give_equal_results(seed: int):
+    for name in (*OF_CLASSES, *OF_CALLS):
+        function, label, given_to = of_classes(name, seed)
+        expected = numbers_of(function(label, given_to))
+        for kind in TYPES:
+            np.testing.assert_array_equal(numbers_of(function(label.astype(kind), given_to)), expected, err_msg=name)
+            if name in OF_CALLS:
+                np.testing.assert_array_equal(numbers_of(function(label, given_to.astype(kind))), expected, err_msg=name)
+
+
+@pytest.mark.parametrize("name", [*OF_CLASSES, *OF_CALLS])
+@pytest.mark.parametrize("wrong", [3.0, -1.0, 0.5, math.nan])
+def test_classes_other_than_those_counted_are_refused_with_what_was_found(name: str, wrong: float):
+    function, label, given_to = of_classes(name)
+    lost = np.where(np.arange(14) == 3, wrong, label)
+    with pytest.raises(ValueError, match=rf"1 of 14 labels are no class from 0 to 2; found {wrong:g}"):
+        function(lost, given_to)
+    if name in OF_CALLS:
+        with pytest.raises(ValueError, match=rf"1 of 14 predictions are no class from 0 to 2; found {wrong:g}"):
+            function(label, lost)
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", [*OF_CLASSES, *OF_CALLS])
+def test_classes_of_another_length_no_numbers_and_in_a_column_are_refused(name: str):
+    function, label, given_to = of_classes(name)
+    for shorter in ((label[:-1], given_to), (label, given_to[:-1])):
+        with pytest.raises(ValueError, match=r"13 .*14|14 .*13"):
+            function(*shorter)
+    with pytest.raises(ValueError, match="expected an array of numbers"):
+        function(label.astype(str), given_to)
+    with pytest.raises(ValueError, match="expected an array of 1 axis"):
+        function(label[:, None], given_to)
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_probabilities_that_are_none_are_refused(name: str):
+    function, label, probability = of_classes(name)
+    here = np.arange(14)[:, None] == 3
+    as_shares = (
+        (np.where(here, [[-0.5, 1.0, 0.5]], probability), "1 of 42 probabilities lie outside 0 to 1"),
+        (np.where(here, [[0.5, 0.5, 0.5]], probability), "probabilities of 1 of 14 patients do not add up to 1; found 1.5"),
+    )
+    for wrong, said in (
+        *(() if name in OF_RANKS else as_shares),
+        (np.where(here, math.nan, probability), "3 of 42 (probabilities|scores) are NaN"),
+        (probability[:, 0], "expected an array of 2 axes"),
+        (probability.astype(str), "expected an array of numbers"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            function(label, wrong)
+    single = numbers_of(function(label, probability.astype(np.float32)))
+    np.testing.assert_allclose(single, numbers_of(function(label, probability)), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OF_NUMBERS)
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.float32, np.float16])
+def test_measured_and_predicted_numbers_of_every_type_give_equal_results(name: str, kind: type):
+    value, predicted = np.random.default_rng(0).integers(0, 20, (2, 14))
+    expected = numbers_of(OF_NUMBERS[name](value.astype(float), predicted.astype(float)))
+    np.testing.assert_array_equal(numbers_of(OF_NUMBERS[name](value.astype(kind), predicted.astype(kind))), expected)
+
+
+@pytest.mark.usefixtures("untyped")
+@pytest.mark.parametrize("name", OF_NUMBERS)
+@pytest.mark.parametrize("side", [0, 1])
+def test_measured_and_predicted_numbers_that_are_none_are_refused(name: str, side: int):
+    both = np.random.default_rng(0).normal(size=(2, 14))
+
+    def call(wrong: np.ndarray) -> object:
+        return OF_NUMBERS[name](*(wrong if at == side else both[at] for at in range(2)))
+
+    for number, said in ((math.nan, "NaN"), (math.inf, "infinite")):
+        with pytest.raises(ValueError, match=rf"1 of 14 (values|predictions|outcomes|scores) are {said}"):
+            call(np.where(np.arange(14) == 3, number, both[side]))
+    with pytest.raises(ValueError, match=r"13 .*14|14 .*13"):
+        call(both[side][:-1])
+    with pytest.raises(ValueError, match="expected an array of numbers"):
+        call(both[side].astype(str))
+    with pytest.raises(ValueError, match="expected an array of 1 axis"):
+        call(both[side][:, None])
+
+
+@pytest.mark.usefixtures("untyped")
+def test_groups_and_references_of_numbers_and_classes_are_checked_too():
+    label, probability, _ = classed(0)
+    value, predicted = np.random.default_rng(0).normal(size=(2, 14))
+    for group in (np.zeros(13, int), np.where(np.arange(14) == 3, math.nan, 0)):
+        for call in (
+            lambda group=group: multiclass.within_fold_m(label, probability, group),
+            lambda group=group: ordinal.within_fold_order(value, predicted, group),
+            lambda group=group: continuous.within_fold_correlation(value, predicted, group),
+            lambda group=group: continuous.within_fold_spearman(value, predicted, group),
+        ):
+            with pytest.raises(ValueError, match=r"groups of shape \(13|1 of 14 groups are NaN"):
+                call()
+    for reference, said in ((value[:-1], "14 values and 13 references"), (value * math.nan, "14 of 14 references are NaN")):
+        for call in (
+            lambda reference=reference: continuous.r_squared(value, predicted, reference),
+            lambda reference=reference: continuous.errors(value, predicted, reference, generator(), 20),
+        ):
+            with pytest.raises(ValueError, match=said):
+                call()

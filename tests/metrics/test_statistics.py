@@ -18,8 +18,8 @@ from reproductions.run_statistics import delong_covariance
 from scipy.stats import t as student
 from torchsurv.loss.cox import _partial_likelihood_breslow
 
+from mri_vit.kinds.survival.heads import cox_loss
 from mri_vit.metrics import comparison, concordance, discrimination, ipcw, survival
-from mri_vit.model.heads import cox_loss
 
 SHARED = Path(__file__).parents[3] / "shared"  # reference data beside the checkout
 
