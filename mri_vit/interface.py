@@ -256,14 +256,16 @@ def write_report(
     output: Path | str,
     subgroups: Sequence[str] = (),
     design: Literal["cross-validation", "external"] = "cross-validation",
+    numbers: Sequence[str] = (),
+    grades: Sequence[str] = (),
 ) -> Path:
     r"""Write a report from a table of any model's predictions.
 
     Parameters
     ----------
     predictions
-        CSV with `patient`, `endpoint` and `score`, and optionally `model`, `repeat`, `fold`, `truth`, `time_days`, `event` and
-        `threshold`.
+        CSV with `patient`, `endpoint` and `score`, and optionally `class` (a row for each), `model`, `repeat`, `fold`, `truth`,
+        `time_days`, `event` and `threshold`.
     cohort
         The table of these patients: `patient`, labels, clinical columns.
     output
@@ -272,6 +274,10 @@ def write_report(
         Columns of the cohort table for subgroups, beside sex, age and site.
     design
         `"external"` where no model was trained on these patients, as on a test set; else errors are enlarged for refitting.
+    numbers
+        Endpoints that are numbers.
+    grades
+        Endpoints whose classes are grades, in the order of their rows.
 
     Returns
     -------
@@ -294,9 +300,9 @@ def write_report(
     from rich.console import Console
 
     from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
+    from mri_vit.report.reading.run import Declared
 
     if design not in ("cross-validation", "external"):
         raise UsageError(f"design is {design!r}; expected cross-validation or external")
-    return report_files.report_table(
-        Path(predictions), Path(cohort), Path(output), tuple(subgroups), Console(quiet=True), held_out=design == "external"
-    )
+    declared = Declared(design == "external", tuple(subgroups), tuple(numbers), tuple(grades))
+    return report_files.report_table(Path(predictions), Path(cohort), Path(output), Console(quiet=True), declared=declared)

@@ -144,7 +144,7 @@ ROWS = [
     Row(68, "a run resumed with other settings", 2, "train.learning_rate: .* then, .* now", made.resumed_otherwise),
     Row(68, "a run resumed with another table", 2, "p01 was in it.*p00: mgmt was '0', and is '1'", made.resumed_with_others),
     Row(69, "a setting of the wrong type", 2, r"line \d+: .*folds: expected an integer", made.settings("= 2\n[[", '= "!!x"\n[[')),
-    Row(69, "a kind of another name", 2, r"line \d+: .*kind: expected 'binary' or", made.settings('"binary"', '"multiclass"')),
+    Row(69, "a kind of another name", 2, r"line \d+: .*kind: expected 'binary', ", made.settings('"binary"', '"several"')),
     Row(70, "an unknown setting", 2, "unknown key 'train.fold'; the nearest .* 'folds'", made.settings("folds", "fold")),
     Row(71, "an output that holds the input", 2, "holds the input", made.output(".")),
     Row(71, "an output that is a link to itself", 6, "is a link|leads back", made.output_link("run")),

@@ -76,6 +76,8 @@ def report(
     predictions: Path | None = None,
     design: Literal["cross-validation", "external"] = "cross-validation",
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    numbers: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    grades: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
@@ -84,13 +86,18 @@ def report(
     Parameters
     ----------
     predictions
-        Table of predictions, instead of STUDY: patient, endpoint, score; optional model, repeat, fold, truth, time_days, event,
-        threshold. Needs --cohort, the table of its patients, and --output, the folder for index.html and metrics.json.
+        Table of predictions, instead of STUDY: patient, endpoint, score; optional class (a row for each), model, repeat, fold,
+        truth, time_days, event, threshold. Needs --cohort, the table of its patients, and --output, the folder for index.html
+        and metrics.json.
     design
         With --predictions: external where no model was trained on these patients, as on a held-out test set; else errors are
         enlarged for refitting.
     subgroups
         With --predictions: further columns of the cohort table for subgroups, beside sex, age and site.
+    numbers
+        With --predictions: endpoints that are numbers, such as an age.
+    grades
+        With --predictions: endpoints whose classes are grades, in the order of the table's rows.
     patient_pages
         Write a page per patient even for more than 2,000 patients.
     """
@@ -98,7 +105,7 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not predictions and not subgroups and design == "cross-validation":
+    if study and not (predictions or subgroups or numbers or grades) and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -109,9 +116,11 @@ def report(
             if wrong := fault(table):  # before what takes longer to import
                 raise UsageError(f"{shown(table)}: {wrong}".replace("no such file", "no such table"))
         from mri_vit.report.pages import report_files
+        from mri_vit.report.reading.run import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
-        report_files.report_table(predictions, cohort, output, subgroups, Console(), patient_pages, design == "external")
+        declared = Declared(design == "external", subgroups, numbers, grades)
+        report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(
             "expected either a study file (with --output X for the run in X, and --report.subgroups for subgroups), or all of"

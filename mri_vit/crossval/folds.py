@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Int
 
-from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.data.cohort import Patient, first_visits, strata
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.kinds.kind import labels
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written
 from mri_vit.settings.schema import Endpoint, Train
@@ -55,10 +56,9 @@ def check(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], train: T
         return
     faults = []
     for endpoint in endpoints:
-        count = Counter(p.stratum(endpoint) for p in first)
-        least = count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
-        if count["0"] + count["1"] and least < train.folds:
-            counts = f"{count['1']} patients with 1 and {count['0']} with 0"
+        count = known_strata(first, endpoint)
+        if count and (least := labels(endpoint).rarest(count)) < train.folds:
+            counts = labels(endpoint).counted(endpoint, count)
             faults.append(f"{endpoint.name}: {train.folds} folds, but {counts}; {_remedy(endpoint, count, least)}")
     if faults:
         raise UsageError("\n".join(faults))
@@ -68,8 +68,13 @@ def _remedy(endpoint: Endpoint, count: Counter[str], least: int) -> str:
     """What helps where the rarer class has too few patients for the folds."""
     if least >= MIN_FOLDS:
         return f"use at most {least} folds"
-    lacking = "events" if endpoint.kind == "survival" else f"patients with {'1' if count['1'] == least else '0'}"
+    lacking = labels(endpoint).lacking(endpoint, count)
     return f"no number of folds helps, as each tests some and learns from others: add {lacking}, or leave the endpoint out"
+
+
+def known_strata(patients: Sequence[Patient], endpoint: Endpoint) -> Counter[str]:
+    """How many of these patients, of those whose label is known, are of each class over which folds are balanced."""
+    return Counter(stratum for stratum in strata(patients, endpoint) if stratum != "?")
 
 
 def validation_split(
@@ -84,10 +89,10 @@ def validation_split(
 
     first = first_visits(patients)
     n = max(1, round(len(first) * fraction))
-    strata = _strata(first, endpoints, least=2)
-    many_enough = len(set(strata)) <= min(n, len(first) - n)
+    joint = _joint_strata(first, endpoints, least=2)
+    many_enough = len(set(joint)) <= min(n, len(first) - n)
     splitter = StratifiedShuffleSplit(VALIDATION_DRAWS, test_size=n, random_state=seed)
-    draws = splitter.split(strata, strata if many_enough else ["all"] * len(strata))
+    draws = splitter.split(joint, joint if many_enough else ["all"] * len(joint))
     taken, learnable = next(draws), _learnable(first, endpoints)
     better = (draw for draw in chain([taken], draws) if _learnable([first[i] for i in draw[0]], endpoints) == learnable)
     val = {first[i].subject for i in next(better, taken)[1]}
@@ -154,9 +159,12 @@ def _evenest(
     chance in the other folds says nothing of this one. A deal over all endpoints' classes at once would give every fold the same
     of it, and a model that has learned one label would score above chance for the other.
     """
-    each = [(e, value, np.array([p.stratum(e) == value for p in patients])) for e in endpoints for value in ("0", "1")]
-    classes = np.stack([here for _, _, here in each if here.any()])
-    needed = np.array([e.kind == "binary" or value == "1" for e, value, here in each if here.any()])  # in every fold
+    each, needs = [], []
+    for endpoint in endpoints:
+        own, count = np.array(strata(patients, endpoint)), known_strata(patients, endpoint)
+        each += [own == stratum for stratum in sorted(count)]
+        needs += [stratum in labels(endpoint).needed(count) for stratum in sorted(count)]
+    classes, needed = np.stack(each), np.array(needs)  # in every fold
     ideal = classes.sum(axis=1, keepdims=True) / folds
     for deal in (_dealt, _dealt_rare_first):
         best, least = None, math.inf
@@ -218,18 +226,17 @@ def _require_something_to_learn(patients: Sequence[Patient], endpoints: tuple[En
 
 
 def _learnable(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...]) -> set[str]:
-    """The endpoints of which these patients have both classes, or an event."""
-    classes = {endpoint: {p.stratum(endpoint) for p in patients} for endpoint in endpoints}
-    return {e.name for e, found in classes.items() if "1" in found and (e.kind == "survival" or "0" in found)}
+    """The endpoints of which these patients have several classes or values, or an event."""
+    return {e.name for e in endpoints if labels(e).is_learnable(set(known_strata(patients, e)))}
 
 
-def _strata(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], least: int) -> list[str]:
+def _joint_strata(patients: Sequence[Patient], endpoints: tuple[Endpoint, ...], least: int) -> list[str]:
     """A class per patient over all endpoints; rare ones (fewer than `least`) forget their last endpoints until common enough."""
-    full = [[p.stratum(endpoint) for endpoint in endpoints] for p in patients]
-    strata = ["".join(classes) for classes in full]
+    full = list(zip(*(strata(patients, endpoint) for endpoint in endpoints), strict=True))
+    joint = ["".join(classes) for classes in full]
     for kept in range(len(endpoints) - 1, -1, -1):
-        count = Counter(strata)
-        strata = [s if count[s] >= least else "".join(classes[:kept]) for s, classes in zip(strata, full, strict=True)]
-    count = Counter(strata)
+        count = Counter(joint)
+        joint = [one if count[one] >= least else "".join(classes[:kept]) for one, classes in zip(joint, full, strict=True)]
+    count = Counter(joint)
     commonest = count.most_common(1)[0][0]
-    return [s if count[s] >= least else commonest for s in strata]
+    return [one if count[one] >= least else commonest for one in joint]

@@ -6,7 +6,6 @@ run that was stopped resumes with the fold it was in.
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,11 +18,12 @@ from jaxtyping import Float
 
 from mri_vit.crossval.folds import Split, validation_split
 from mri_vit.data import predictions
-from mri_vit.data.cohort import Patient, first_visits, refuse_labels, without_labels
-from mri_vit.data.predictions import Ensemble, Predictor
+from mri_vit.data.cohort import Patient, first_visits, label_rows, refuse_labels, without_labels
+from mri_vit.data.predictions import Ensemble, Predictor, score_rows
 from mri_vit.errors import IntegrityError
-from mri_vit.metrics.decision import Threshold, choose_cutoff, choose_threshold
-from mri_vit.metrics.within_fold import WithinFold, inflation, leak_level, p_above_chance, within_fold_auc, within_fold_c
+from mri_vit.kinds.kind import Scored, labels
+from mri_vit.metrics.decision import Threshold
+from mri_vit.metrics.within_fold import WithinFold, inflation, leak_level, p_above_chance
 from mri_vit.run import files, integrity
 from mri_vit.run.atomic import file_lock
 from mri_vit.run.folder import environment, remember
@@ -77,7 +77,7 @@ def cross_validate(
     for repeat, split in enumerate(splits):
         for fold, ids in enumerate(split):
             folder = fit_fold(patients, ids, study, home, model, repeat, fold, build)
-            scores.append(predictions.load(folder / files.PREDICTIONS))
+            scores.append(predictions.load(folder / files.PREDICTIONS, study.endpoints))
             survivals.append(predictions.load_survival(folder / files.SURVIVAL))
     return stacked(scores), stacked(survivals)
 
@@ -182,23 +182,25 @@ def _one_fold(
 def thresholds(
     predictor: Predictor, train: Sequence[Patient], val: Sequence[Patient], endpoints: Sequence[Endpoint]
 ) -> dict[str, Threshold]:
-    """Where a score becomes positive (by the validation patients, which the weights have not seen), and a risk high (the median
-    of all patients outside the test fold). An endpoint whose validation patients are of one class has none.
-    """
+    """By endpoint the number that test patients' scores are held against, chosen by the others (see `Labels.threshold`)."""
+    both = any(labels(endpoint).needs_training_scores for endpoint in endpoints)
+    asked = [*(train if both else ()), *val]
+    table = predictor.predict([without_labels(p) for p in asked])[0]
     chosen = {}
-    asked = (*train, *val) if any(endpoint.kind == "survival" for endpoint in endpoints) else val
-    score = predictor.predict([without_labels(p) for p in asked])[0].set_index(["endpoint", "patient"]).score
     for endpoint in endpoints:
-        judges = [p for p in (val if endpoint.kind == "binary" else (*train, *val)) if p.knows(endpoint)]
-        judges = first_visits([p for p in judges if (endpoint.name, p.id) in score.index])
-        found = np.array([score[endpoint.name, p.id] for p in judges], dtype=float)
-        subjects = [p.subject for p in judges]
-        if endpoint.kind == "survival" and len(judges):
-            chosen[endpoint.name] = choose_cutoff(subjects, found)
-        elif endpoint.kind == "binary" and len({p.labels[endpoint.name] for p in judges}) == 2:
-            truth = np.array([p.labels[endpoint.name] == 1 for p in judges])
-            chosen[endpoint.name] = choose_threshold(subjects, truth, found)
+        predicted = set(table.loc[table.endpoint == endpoint.name, "patient"])
+        found = {name: _scored(endpoint, one, table, predicted) for name, one in (("training", train), ("validation", val))}
+        if predicted and (threshold := labels(endpoint).threshold(**found)):
+            chosen[endpoint.name] = threshold
     return chosen
+
+
+def _scored(endpoint: Endpoint, patients: Sequence[Patient], table: pd.DataFrame, predicted: set[str]) -> Scored:
+    """The first visits of those patients whose label is known and who have a score; without scores where none was asked for."""
+    known = first_visits(
+        [p for p in patients if p.knows(endpoint) and (p.id in predicted or not labels(endpoint).needs_training_scores)]
+    )
+    return Scored([p.subject for p in known], label_rows(known, endpoint), score_rows(table, endpoint, [p.id for p in known]))
 
 
 def permuted(patients: Sequence[Patient], split: Split, seed: int, draw: int) -> list[Patient]:
@@ -210,24 +212,25 @@ def permuted(patients: Sequence[Patient], split: Split, seed: int, draw: int) ->
     generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(draw,) if draw else ()))
     first = {p.subject: p for p in reversed(patients)}
     home = {p.id: p.subject for p in patients}
-    labels: dict[str, dict[str, float]] = {}
+    given: dict[str, dict[str, float]] = {}
     for ids in split:
         subjects = sorted({home[i] for i in ids})
         givers = generator.permutation(len(subjects))
-        labels |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
-    return [replace(p, labels=labels[p.subject]) for p in patients]
+        given |= {name: first[subjects[giver]].labels for name, giver in zip(subjects, givers, strict=True)}
+    return [replace(p, labels=given[p.subject]) for p in patients]
 
 
 def with_truth(scores: pd.DataFrame, patients: Sequence[Patient], endpoints: Sequence[Endpoint]) -> pd.DataFrame:
     """Scores beside the labels, which are joined only after predicting."""
     by_id = {p.id: p for p in patients}
-    columns = {endpoint.name: endpoint.columns for endpoint in endpoints}
+    of_name = {endpoint.name: endpoint for endpoint in endpoints}
+    classes = scores["class"] if "class" in scores else [""] * len(scores)
     rows = []
-    for name, visit in zip(scores["endpoint"], scores["patient"], strict=True):
-        known = [by_id[visit].labels[column] for column in columns[name]]
-        rows.append([math.nan, *known] if len(known) == 2 else [*known, math.nan, math.nan])
-    labels = pd.DataFrame(rows, index=scores.index, columns=pd.Index(["truth", "time_days", "event"]), dtype=float)
-    return pd.concat([scores, labels], axis=1)
+    for name, visit, of_class in zip(scores["endpoint"], scores["patient"], classes, strict=True):
+        endpoint = of_name[name]
+        rows.append(labels(endpoint).truth(endpoint, [by_id[visit].labels[column] for column in endpoint.columns], of_class))
+    truth = pd.DataFrame(rows, index=scores.index, columns=pd.Index(["truth", "time_days", "event"]), dtype=float)
+    return pd.concat([scores, truth], axis=1)
 
 
 def by_patient(table: pd.DataFrame, patients: Sequence[Patient]) -> pd.DataFrame:
@@ -284,10 +287,6 @@ def suspected_leaks(table: pd.DataFrame, endpoints: Sequence[Endpoint]) -> list[
 
 
 def _found(rows: pd.DataFrame, endpoint: Endpoint) -> WithinFold:
-    """AUC or C within the folds, a row per patient whose label is known: visits count as in the report."""
-    if endpoint.kind == "survival":
-        rows = rows.dropna(subset=["time_days", "event"]).drop_duplicates("patient")
-        days, event, risk = (rows[name].to_numpy(float) for name in ("time_days", "event", "score"))
-        return within_fold_c(days, event, risk, rows.fold.to_numpy())
-    people = rows.groupby(["fold", "patient"]).agg({"score": "mean", "truth": "first"}).dropna().reset_index()
-    return within_fold_auc(people.truth.to_numpy(float), people.score.to_numpy(float), people.fold.to_numpy())
+    """The judged figure within the folds, a row per patient whose label is known: visits count as in the report."""
+    people = labels(endpoint).known_rows(endpoint, rows)
+    return labels(endpoint).within(*labels(endpoint).arrays(people), people.fold.to_numpy())

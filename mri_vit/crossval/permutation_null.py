@@ -13,19 +13,17 @@ from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
-from scipy.special import expit
-from scipy.stats import rankdata
+from jaxtyping import Float, Int
 
 from mri_vit.crossval.folds import Split
 from mri_vit.crossval.loop import fold_seed, parts
-from mri_vit.data.cohort import Patient
+from mri_vit.data.cohort import Patient, label_rows
 from mri_vit.data.covariates import read_by
 from mri_vit.data.predictions import NULL_COLUMNS
 from mri_vit.errors import BadNumbers
-from mri_vit.metrics.concordance import count_from, in_line
+from mri_vit.kinds.kind import labels as labels_of
 from mri_vit.metrics.within_fold import ENOUGH_EXCEEDANCES
-from mri_vit.predictors import refit
+from mri_vit.predictors import regressions
 from mri_vit.predictors.regressions import NOTHING, Apart, scaling, varies
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -131,7 +129,7 @@ class Known:
     count: Int[np.ndarray, " s"]  # known visits of the patient
     subjects: list[str]
     folds: list[Int[np.ndarray, " _"]]  # the patients of each test fold
-    labels: Float[np.ndarray, "v columns"]  # 0 or 1; or days and the event
+    labels: Float[np.ndarray, "v columns"]
 
     @classmethod
     def of(cls, patients: Sequence[Patient], split: Split, endpoint: Endpoint) -> Known:
@@ -155,8 +153,20 @@ class Known:
             count=count,
             subjects=list(visits),
             folds=[np.flatnonzero(where == fold) for fold in range(len(split))],
-            labels=np.array([[p.labels[c] for c in endpoint.columns] for p in rows]).reshape(-1, len(endpoint.columns)),
+            labels=label_rows(rows, endpoint),
         )
+
+    @property
+    def of_people(self) -> Float[np.ndarray, "s columns"]:
+        """Each patient's labels: those of the first known visit."""
+        return self.labels[self.first]
+
+    @property
+    def fold_of_people(self) -> Int[np.ndarray, " s"]:
+        fold = np.empty(len(self.first), dtype=int)
+        for number, members in enumerate(self.folds):
+            fold[members] = number
+        return fold
 
     @property
     def as_they_are(self) -> Givers:
@@ -189,6 +199,13 @@ class _Fold:
     of: Int[np.ndarray, " t"]  # the row's place in `people`
     people: Int[np.ndarray, " m"]
 
+    def by_person(self, score: Float[np.ndarray, "b t p"]) -> Float[np.ndarray, "b m p"]:
+        """The mean over a patient's visits, in the order of `people`."""
+        total = np.zeros((len(score), len(self.people), score.shape[2]))
+        for row, person in enumerate(self.of.tolist()):
+            total[:, person] += score[:, row]
+        return total / np.bincount(self.of, minlength=len(self.people))[None, :, None]
+
 
 @dataclass(frozen=True, eq=False)
 class Refitted:
@@ -196,7 +213,7 @@ class Refitted:
 
     known: Known
     folds: list[_Fold | None]
-    pairs: Float[np.ndarray, " folds"]  # of patients of the test fold who can be compared; no permutation within it changes them
+    weights: Float[np.ndarray, " folds"]  # of the folds' figures in that within folds; no permutation within a fold changes them
 
     @classmethod
     def of(cls, known: Known, covariates: pd.DataFrame, study: Study, patients: Sequence[Patient], split: Split) -> Refitted:
@@ -212,9 +229,9 @@ class Refitted:
             fitted = scaling().fit(rows)
             people = known.folds[fold]
             seat = {known.subjects[person]: index for index, person in enumerate(people)}
-            judged = [p for p in test if p.subject in seat and (known.endpoint.kind == "binary" or p.id in place)]
-            if known.endpoint.kind == "survival":  # time counts from a visit, so the first known one speaks alone
-                judged = [p for p in judged if known.number[place[p.id]] == 0]
+            judged = [p for p in test if p.subject in seat]
+            if labels_of(known.endpoint).of_visit:  # time counts from a visit, so the first known one speaks alone
+                judged = [p for p in judged if p.id in place and known.number[place[p.id]] == 0]
             folds.append(
                 _Fold(
                     trained,
@@ -224,25 +241,24 @@ class Refitted:
                     people,
                 )
             )
-        return cls(known, folds, np.array([_pairs(known, members) for members in known.folds], dtype=float))
+        weight = labels_of(known.endpoint).fold_weights(known.of_people, known.fold_of_people)
+        return cls(known, folds, np.array([weight.get(fold, 0.0) for fold in range(len(split))], dtype=float))
 
     def values(self, givers: Givers) -> Float[np.ndarray, "b folds"]:
-        """The test folds' AUC or C, refitted to each draw's labels."""
-        found = np.full((len(givers), len(self.folds)), np.nan)
+        """The test folds' figures, refitted to each draw's labels."""
+        found, of_kind = np.full((len(givers), len(self.folds)), np.nan), labels_of(self.known.endpoint)
         for index, fold in enumerate(self.folds):
-            if fold is None or not self.pairs[index]:
+            if fold is None or not self.weights[index]:
                 continue
             labels = self.known.of_visits(givers, fold.trained)
-            if self.known.endpoint.kind == "binary":
-                odds = refit.logistic(fold.train, labels[:, :, 0] == 1, fold.scored)
-                score = np.stack([np.bincount(fold.of, one, len(fold.people)) for one in expit(odds)])
-                score = score / np.bincount(fold.of, minlength=len(fold.people))  # a patient's is the mean over the visits
-                truth = self.known.of_visits(givers, self.known.first[fold.people])[:, :, 0] == 1
-                found[:, index] = _auc(truth, score.round(SCORE_DIGITS))
-            else:
-                risk = refit.cox(fold.train, labels[:, :, 0], labels[:, :, 1] == 1, fold.scored)
-                risk = risk[:, np.argsort(fold.of)].round(SCORE_DIGITS)  # in the order of `people`
-                found[:, index] = _c(self.known, fold.people, givers[:, fold.people], risk)
+            score = regressions.of(self.known.endpoint).refit(self.known.endpoint, fold.train, labels, fold.scored)
+            score = fold.by_person(score).round(SCORE_DIGITS)
+            # Outcomes stay in line, and the scores of those who got them change hands; `people` rise, so who gives is in place.
+            seat = np.searchsorted(fold.people, givers[:, fold.people])
+            held = np.empty_like(score)
+            np.put_along_axis(held, seat[:, :, None], score, axis=1)
+            own = self.known.of_people[fold.people]
+            found[:, index] = of_kind.figures(own, held, self.known.of_people, self.known.fold_of_people)
         return found
 
     def observed(self) -> float | None:
@@ -255,36 +271,7 @@ class Refitted:
 
     def within_fold(self, values: Float[np.ndarray, "b folds"] | Float[np.ndarray, " folds"]) -> Float[np.ndarray, "*b"]:
         """The mean over folds by their comparable pairs; NaN where no fold has a value."""
-        weight = np.where(np.isnan(values), 0.0, self.pairs)
+        weight = np.where(np.isnan(values), 0.0, self.weights)
         total = weight.sum(axis=-1)
-        return np.where(total > 0, (weight * np.nan_to_num(values)).sum(axis=-1) / np.maximum(total, 1), np.nan)
-
-
-def _pairs(known: Known, members: Int[np.ndarray, " m"]) -> int:
-    """How many pairs of a fold's patients can be compared."""
-    label = known.labels[known.first[members]]
-    if known.endpoint.kind == "binary":
-        positive = int((label[:, 0] == 1).sum())
-        return positive * (len(label) - positive)
-    _, start = in_line(label[:, 0], label[:, 1] == 1)
-    return int((len(label) - start).sum())
-
-
-def _auc(truth: Bool[np.ndarray, "b m"], score: Float[np.ndarray, "b m"]) -> Float[np.ndarray, " b"]:
-    """The AUC of each row, ties counting one half; NaN where a score is."""
-    positive = truth.sum(axis=1)
-    above = np.where(truth, rankdata(score, axis=1), 0).sum(axis=1) - positive * (positive + 1) / 2
-    return above / (positive * (truth.shape[1] - positive))
-
-
-def _c(known: Known, people: Int[np.ndarray, " m"], givers: Givers, risk: Float[np.ndarray, "b m"]) -> Float[np.ndarray, " b"]:
-    """Harrell's C of each row: outcomes stay in line, and the risks of those who got them change hands; NaN where a risk is."""
-    label = known.labels[known.first[people]]
-    event = label[:, 1] == 1
-    order, start = in_line(label[:, 0], event)
-    seat = np.searchsorted(people, givers)  # `people` rise: who gives what is in their place
-    rank = np.empty(risk.shape, dtype=int)
-    np.put_along_axis(rank, seat, rankdata(np.nan_to_num(risk), method="dense", axis=1).astype(int), axis=1)
-    lower, equal = count_from(rank[:, order], start, rank[:, event])
-    c = (lower.sum(axis=1) + equal.sum(axis=1) / 2) / (len(people) - start).sum()
-    return np.where(np.isnan(risk).any(axis=1), np.nan, c)
+        with np.errstate(invalid="ignore"):
+            return np.where(total > 0, (weight * np.nan_to_num(values)).sum(axis=-1) / total, np.nan)

@@ -7,25 +7,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from mri_vit.crossval.folds import Split
-from mri_vit.data.cohort import Patient
-from mri_vit.metrics import sample_size
+from mri_vit.data.cohort import Patient, label_rows
+from mri_vit.kinds.kind import Labels, part
 from mri_vit.metrics.sample_size import Detection
-from mri_vit.metrics.within_fold import inflation, within_fold_auc, within_fold_c
-from mri_vit.settings.schema import Endpoint
+from mri_vit.metrics.within_fold import inflation
+from mri_vit.settings.schema import Endpoint, Kind
 
-Kind = Literal["binary", "survival"]
-SYMBOL = {"binary": "AUC", "survival": "C"}
 PARAMETERS = 10  # predictor parameters of a regression that is spoken of where none is made: age, sex, grade, markers
-PUBLISHED_DISCRIMINATION = {  # by kind, about the best that models of images alone reach
-    "binary": 0.80,  # TERTp 0.79 (meta-analysis, PMID 42265510), PTEN 0.79 (doi:10.1007/s00234-019-02244-7); MGMT is far below
-    "survival": 0.74,  # Lee et al. 2026, doi:10.1148/ryai.250675: 0.73 where the model was made
-}
 
 
 @dataclass(frozen=True)
@@ -33,9 +26,13 @@ class Outcomes:
     """Known labels of one endpoint, a row per patient, and where each patient is tested and was treated."""
 
     kind: Kind
-    labels: Float[np.ndarray, "n columns"]  # 0 or 1; or days and 0 or 1
+    labels: Float[np.ndarray, "n columns"]
     folds: Int[np.ndarray, "repeats n"]
     site: Int[np.ndarray, " n"]  # -1 where it is not known
+
+    @property
+    def of_kind(self) -> Labels:
+        return part(self.kind, "labels")
 
     @property
     def sites(self) -> int:
@@ -45,7 +42,7 @@ class Outcomes:
     @property
     def marked(self) -> float:
         """The share of positives, or of the deaths."""
-        return float((self.labels[:, -1] == 1).mean()) if len(self.labels) else math.nan
+        return self.of_kind.count_marked(self.labels) / len(self.labels) if len(self.labels) else math.nan
 
     def detection(self, results: int = 1, refits: bool = True, within_sites: bool = False) -> Detection:
         """The test that the report will make, of pairs within a fold (and a site that is known)."""
@@ -58,10 +55,7 @@ class Outcomes:
 
     def _error(self, labels: Float[np.ndarray, "m columns"], group: Float[np.ndarray, " m"]) -> float:
         """The error that the report's own test has where no two scores are equal, whatever they are."""
-        score = np.arange(len(group), dtype=float)
-        if self.kind == "binary":
-            return within_fold_auc(labels[:, 0] == 1, score, group).error
-        return within_fold_c(labels[:, 0], labels[:, 1] == 1, score, group).error
+        return self.of_kind.within(labels, self.of_kind.untied(labels), group).error
 
 
 def of_patients(
@@ -77,9 +71,7 @@ def of_patients(
     sites = [(site_of or {}).get(patient.subject, "") for patient in judged]
     return Outcomes(
         endpoint.kind,
-        np.array([[patient.labels[column] for column in endpoint.columns] for patient in judged], float).reshape(
-            len(judged), len(endpoint.columns)
-        ),
+        label_rows(judged, endpoint),
         np.array([[of[patient.id] for patient in judged] for of in folds], int).reshape(len(folds), len(judged)),
         np.unique(sites, return_inverse=True)[1].reshape(-1) - ("" in sites),  # "" is the first, and then -1
     )
@@ -88,17 +80,15 @@ def of_patients(
 def nominal(kind: Kind, patients: int, marked: float, folds: int, repeats: int, sites: int) -> Outcomes:
     """A cohort of which only so much is known: classes spread evenly over folds, and within these to sites of one size.
 
-    The share `marked` is positive, or dies. Of survival every follow-up is as likely to end in death as any other (Koziol & Green
-    1976, doi:10.1093/biomet/63.3.465); where those who live are followed longest, more pairs can be compared.
+    The share `marked` is positive, or dies.
     """
     order = np.arange(patients)
     share = round(patients * marked) / patients
     flag = np.floor((order + 1) * share + 1e-9) > np.floor(order * share + 1e-9)
     rank = np.where(flag, np.cumsum(flag), np.cumsum(~flag)) - 1  # among those of the same flag
-    labels = flag[:, None].astype(float) if kind == "binary" else np.stack([order + 1.0, flag], axis=1)
     fold, site = rank % folds, np.empty(patients, int)
     site[np.lexsort((rank, fold, flag))] = order % sites
-    return Outcomes(kind, labels, np.tile(fold, (repeats, 1)), site)
+    return Outcomes(kind, part(kind, "labels").nominal(flag), np.tile(fold, (repeats, 1)), site)
 
 
 def power_cautions(
@@ -111,24 +101,8 @@ def power_cautions(
     results = models * sum(one.detection().error > 0 for one in outcomes.values())
     for endpoint, one in outcomes.items():
         limit = one.detection(results).critical if results else math.nan
-        if limit > PUBLISHED_DISCRIMINATION[endpoint.kind]:
-            yield f"{endpoint.name}: {len(one.labels)} patients: {power_sentence(SYMBOL[endpoint.kind], limit)}"
-
-
-def minima(
-    kind: Kind, share: float, expected: float, parameters: int, null_variance: float
-) -> tuple[sample_size.Minimum, sample_size.ExternalMinimum]:
-    """Patients for a regression of so many parameters and for its validation, for an `expected` AUC or C.
-
-    `share`: positive, or who die; `null_variance`: n times the squared error of C without a signal.
-    """
-    if kind == "binary":
-        r_squared, most = sample_size.r_squared_of_auc(expected, share), sample_size.largest_r_squared(share)
-        risk, elsewhere = sample_size.marker_risk(share), sample_size.external_marker(expected, share)
-    else:
-        r_squared, most = sample_size.r_squared_of_c(expected, share), sample_size.largest_r_squared_of_survival(share)
-        risk, elsewhere = sample_size.survival_risk(share), sample_size.external_survival(expected, share, null_variance)
-    return sample_size.development(parameters, r_squared, most, risk), elsewhere
+        if limit > one.of_kind.expected:
+            yield f"{endpoint.name}: {len(one.labels)} patients: {power_sentence(one.of_kind.symbol, limit)}"
 
 
 def found_sentence(symbol: str, found_80: float, found_90: float) -> str:

@@ -169,7 +169,8 @@ def confirmation_units(study: Study, patients: Sequence[Patient], splits: Sequen
     folders = [files.fold_folder(first, 0, fold) for fold in range(len(splits[0]))]
     if SHUFFLED not in study.controls.models or not all(map(done, folders)):
         return []
-    if not suspected_leaks(stacked([predictions.load(folder / files.PREDICTIONS) for folder in folders]), study.endpoints):
+    tables = [predictions.load(folder / files.PREDICTIONS, study.endpoints) for folder in folders]
+    if not suspected_leaks(stacked(tables), study.endpoints):
         return []
     return [unit for unit in _control_units(study, RESHUFFLED, patients, splits, run) if not done(unit.folder)]
 

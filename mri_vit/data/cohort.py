@@ -6,14 +6,18 @@ import math
 import os
 import re
 import unicodedata
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
 
 from mri_vit.data import sheet
 from mri_vit.data.columns import MISSING, nearest
 from mri_vit.data.sheet import Fault, Row
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.kinds import kind
 from mri_vit.settings.recipe import CHANNELS
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -33,11 +37,12 @@ class Patient:
 
     id: str  # of the visit, and its folder's name: see `visit_id`
     scans: dict[str, Path | None]
-    labels: dict[str, float]  # by label column: 0 or 1, days, or NaN
+    labels: dict[str, float]  # by label column: 0 or 1, days, the place of a class, a number, or NaN
     clinical: dict[str, str]
     brain_mask: Path | None = None
     tumour_mask: Path | None = None
     session: str = ""
+    classes: dict[str, str] = field(default_factory=dict)  # by label column of classes or grades, the name of the patient's
     drawn_mask: Path | None = None  # the table's tumour mask, where the study learns from one that was found: see `judging_mask`
 
     @property
@@ -54,9 +59,18 @@ class Patient:
         """Whether every label column of the endpoint is filled."""
         return not any(math.isnan(self.labels[column]) for column in endpoint.columns)
 
-    def stratum(self, endpoint: Endpoint) -> str:
-        """The class that folds are balanced over: "0", "1" or "?" where the label is missing."""
-        return f"{self.labels[endpoint.columns[-1]]:.0f}" if self.knows(endpoint) else "?"
+
+def strata(patients: Sequence[Patient], endpoint: Endpoint) -> list[str]:
+    """Of each patient the class that folds are balanced over, "?" where the label is missing."""
+    known = [p for p in patients if p.knows(endpoint)]
+    of = dict(zip((p.id for p in known), kind.labels(endpoint).strata(endpoint, label_rows(known, endpoint)), strict=True))
+    return [of.get(p.id, "?") for p in patients]
+
+
+def label_rows(patients: Sequence[Patient], endpoint: Endpoint) -> Float[np.ndarray, "n c"]:
+    """The endpoint's label columns, NaN where missing."""
+    rows = [[p.labels[column] for column in endpoint.columns] for p in patients]
+    return np.array(rows, dtype=float).reshape(len(rows), len(endpoint.columns))
 
 
 def visit_id(subject: str, session: str) -> str:
@@ -91,6 +105,12 @@ class Examined:
     faults: list[Fault]
     header: list[str]
     notes: tuple[str, ...] = ()  # how cells were read, where that could be otherwise
+
+
+def completed(study: Study) -> Study:
+    """The study with what it leaves to its cohort table: the classes of an endpoint. Raises UsageError where these are none."""
+    endpoints = tuple(kind.labels(endpoint).completed(endpoint, study.cohort) for endpoint in study.endpoints)
+    return study if endpoints == study.endpoints else study.model_copy(update={"endpoints": endpoints})
 
 
 def of_study(study: Study) -> list[Patient]:
@@ -130,14 +150,15 @@ def examine(
     faults += wrong
     no_clinical = {"patient", "session", *CHANNELS, *channels, *MASKS, *labels}  # the four are scans, read or not
     nameless = {fault.row for fault in wrong}
-    patients, rows = [], []
+    patients, rows, labelled = [], [], []
     for line, row in found.rows:
         values = {
             column: _label(row.get(column, ""), column, endpoint, line, faults)
             for endpoint in endpoints
             for column in endpoint.columns
         }
-        faults += _survival_faults(row, values, endpoints, line)
+        faults += _row_faults(row, values, endpoints, line)
+        labelled.append((line, values))
         if line in nameless:
             continue
         files = {name: _real(located(path.parent, row[name])) if row.get(name) else None for name in (*channels, *MASKS)}
@@ -151,9 +172,10 @@ def examine(
                 files["brain_mask"],
                 files["tumour_mask"],
                 row.get("session", ""),
+                {e.name: e.classes[int(values[e.name])] for e in endpoints if e.classes and not math.isnan(values[e.name])},
             )
         )
-    return Examined(patients, rows, faults, found.header, found.notes)
+    return Examined(patients, rows, [*faults, *_column_faults(labelled, endpoints)], found.header, found.notes)
 
 
 def without_labels(patient: Patient) -> Patient:
@@ -249,32 +271,26 @@ def _id_faults(rows: Sequence[Row], dates: Collection[int]) -> list[Fault]:
 def _label(cell: str, column: str, endpoint: Endpoint, line: int, faults: list[Fault]) -> float:
     if cell.lower() in MISSING:
         return math.nan
-    if column == endpoint.time:
-        try:
-            days = float(cell)
-        except ValueError:
-            days = math.nan
-        if not (math.isfinite(days) and days >= 0):
-            point = "; write numbers with a decimal point, and without a comma" if re.fullmatch(r"\d+,\d+", cell) else ""
-            faults.append(Fault(f"{cell!r}; expected days from imaging, 0 or more, or empty{point}", line, column))
-            return math.nan
-        return days
-    if cell not in ("0", "1", "0.0", "1.0"):
-        faults.append(Fault(f"{cell!r}; expected 0, 1, or empty when missing", line, column))
+    try:
+        return kind.labels(endpoint).read(endpoint, column, cell)
+    except ValueError as error:
+        faults.append(Fault(f"{cell!r}; {error}", line, column))
         return math.nan
-    return float(cell)
 
 
-def _survival_faults(row: dict[str, str], labels: dict[str, float], endpoints: tuple[Endpoint, ...], line: int) -> list[Fault]:
-    faults = []
-    for endpoint in (e for e in endpoints if e.kind == "survival" and set(e.columns) <= set(row)):
-        time, event = (labels[column] for column in endpoint.columns)
-        given = {row[column].lower() not in MISSING for column in endpoint.columns}
-        if len(given) == 2:
-            faults.append(Fault(f"{endpoint.time} and {endpoint.event} must both be filled or both be empty", line))
-        elif time == 0 and event == 1:
-            faults.append(Fault("an event on day 0; expected a time after imaging", line, endpoint.time or ""))
-    return faults
+def _row_faults(row: dict[str, str], labels: dict[str, float], endpoints: Sequence[Endpoint], line: int) -> Iterator[Fault]:
+    for endpoint in (e for e in endpoints if set(e.columns) <= set(row)):
+        filled = {column: row[column].lower() not in MISSING for column in endpoint.columns}
+        if wrong := kind.labels(endpoint).row_fault(endpoint, labels, filled):
+            yield Fault(wrong[0], line, wrong[1])
+
+
+def _column_faults(labelled: Sequence[tuple[int, dict[str, float]]], endpoints: Sequence[Endpoint]) -> Iterator[Fault]:
+    """Labels that cannot be, beside the others of their column."""
+    for endpoint in endpoints:
+        values = np.array([labels[endpoint.columns[0]] for _, labels in labelled], dtype=float)
+        for row, words in kind.labels(endpoint).column_faults(endpoint, values).items():
+            yield Fault(words, labelled[row][0], endpoint.columns[0])
 
 
 def dumps(patients: list[Patient]) -> bytes:
@@ -284,7 +300,9 @@ def dumps(patients: list[Patient]) -> bytes:
     rows = []
     for p in patients:
         files = [way(path) for path in (*p.scans.values(), *(getattr(p, name) for name in extra))]
-        labels = ["" if math.isnan(value) else repr(value).removesuffix(".0") for value in p.labels.values()]
+        known = {column: value for column, value in p.labels.items() if not math.isnan(value)}
+        cells = {column: repr(value).removesuffix(".0") for column, value in known.items()} | p.classes
+        labels = [cells.get(column, "") for column in p.labels]
         rows.append([p.subject, *([p.session] if sessions else []), *files, *p.clinical.values(), *labels])
     first = patients[0]
     return sheet.to_csv(["patient", *sessions, *first.scans, *extra, *first.clinical, *first.labels], rows)

@@ -8,31 +8,50 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 from mri_vit.data import sheet
 from mri_vit.errors import BadNumbers, UsageError
+from mri_vit.kinds.kind import part
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings import source
+from mri_vit.settings.schema import Endpoint
 
 if TYPE_CHECKING:
     from mri_vit.data.cohort import Patient
 
 # `session` is empty for a patient with one visit. `threshold` was chosen without the test fold: scores at or above it are
 # positive (chosen on the validation patients), risks at or above it high (the median of the training fold); it may be empty.
-COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "score", "truth", "time_days", "event", "session", "threshold"]
-DEFAULTS = {"model": "model", "repeat": 0, "fold": 0, "session": ""}  # of columns that may be left out
+COLUMNS = [
+    "patient",
+    "model",
+    "repeat",
+    "fold",
+    "endpoint",
+    "score",
+    "truth",
+    "time_days",
+    "event",
+    "session",
+    "threshold",
+    "class",
+]
+DEFAULTS = {"model": "model", "repeat": 0, "fold": 0, "session": "", "class": ""}  # of columns that may be left out
 REQUIRED_COLUMNS = ["patient", "endpoint", "score"]  # of a table from elsewhere; see `completed`
 SURVIVAL_COLUMNS = ["patient", "model", "repeat", "fold", "endpoint", "horizon_days", "survival", "session"]
 # Of the null distribution: AUC or Harrell's C of a test fold, refitted to the draw's permuted labels; empty where undefined.
 NULL_COLUMNS = ["model", "endpoint", "draw", "repeat", "fold", "value"]
 # Of the networks of a fold that differ in their seed alone, whose mean is the model's score; seeds count from 0.
-SEED_COLUMNS = ["model", "endpoint", "repeat", "fold", "patient", "session", "seed", "score"]
-KEY = ["model", "repeat", "endpoint", "patient", "session"]  # a visit is predicted once per model, repeat and endpoint
+SEED_COLUMNS = ["model", "endpoint", "repeat", "fold", "patient", "session", "seed", "score", "class"]
+# A visit is predicted once per model, repeat and endpoint: of classes or grades in a row for each, its score the probability of
+# the class and its truth whether the patient is of it. Elsewhere `class` is empty, and left out of a file where it always is.
+KEY = ["model", "repeat", "endpoint", "patient", "session", "class"]
 Check = Callable[[pd.Series], pd.Series]
 VALID_NUMBERS: dict[str, tuple[Check, str]] = {  # which numbers a column may hold, and the words for it
     "score": (lambda x: abs(x) < float("inf"), "a finite number"),
-    "truth": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "truth": (lambda x: abs(x) < float("inf"), "a finite number, or empty when missing"),
     "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),
     "event": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
     "threshold": (lambda x: abs(x) < float("inf"), "a finite number, or empty"),
@@ -50,7 +69,9 @@ VALID_SEED_NUMBERS: dict[str, tuple[Check, str]] = {name: VALID_NUMBERS[name] fo
 }
 NUMBERS = list(VALID_NUMBERS | VALID_NULL_NUMBERS | VALID_SEED_NUMBERS)
 MISSING = ["", "NA", "NaN", "nan"]  # as a missing number is written; a patient may well be called NA
-TEXT = ["patient", "model", "endpoint", "session"]
+TEXT = ["patient", "model", "endpoint", "session", "class"]
+SCORE = ("patient", "endpoint", "score", "class")  # columns of a predictor's tables
+SURVIVAL = ("patient", "endpoint", "horizon_days", "survival")
 # Quarter years up to two years; glioblastoma studies report survival at 6, 12 and 24 months, the others make it a curve.
 HORIZONS_DAYS = (91.0, 182.0, 274.0, 365.0, 456.0, 548.0, 639.0, 730.0)
 
@@ -66,10 +87,11 @@ class Predictor(Protocol):
     def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None: ...
 
     def predict(self, patients: Sequence[Patient]) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """Two tables: (patient, endpoint, score) and (patient, endpoint, horizon_days, survival).
+        """Two tables: (patient, endpoint, score, class) and (patient, endpoint, horizon_days, survival).
 
-        `score` is a probability for a binary endpoint and a risk for survival (higher = earlier death);
-        `survival` is the probability of being alive at `horizon_days`. `patient` is the visit's id.
+        `score` is a probability for a binary endpoint, a risk for survival (higher = earlier death), a number for a number, and
+        for classes and grades, in a row for each `class`, its probability; `survival` is the probability of being alive at
+        `horizon_days`. `patient` is the visit's id.
         """
         ...
 
@@ -83,8 +105,38 @@ class Ensemble(Protocol):
         ...
 
 
+def score_table(endpoint: Endpoint, ids: Sequence[str], scores: Float[np.ndarray, "n k"]) -> pd.DataFrame:
+    """A predictor's table of one endpoint, a row for each patient and number of the prediction."""
+    names = endpoint.classes or ("",)
+    patients = np.repeat(np.array(ids, dtype=object), len(names))
+    columns = {"patient": patients, "endpoint": endpoint.name, "score": scores.ravel(), "class": list(names) * len(ids)}
+    return pd.DataFrame(columns, columns=pd.Index(SCORE))
+
+
+def score_rows(table: pd.DataFrame, endpoint: Endpoint, ids: Sequence[str]) -> Float[np.ndarray, "n k"]:
+    """The numbers of `score_table` again, in the order of these ids; NaN of one that has none."""
+    own = table.loc[table.endpoint == endpoint.name].assign(**{"class": table.get("class", "")})
+    wide = own.pivot(index="patient", columns="class", values="score").reindex(ids, columns=list(endpoint.classes or ("",)))
+    return wide.to_numpy(dtype=float)
+
+
+def survival_table(endpoint: Endpoint, ids: Sequence[str], alive: Float[np.ndarray, "n t"]) -> pd.DataFrame:
+    """A predictor's table of one endpoint's probabilities to be alive at `HORIZONS_DAYS`, a row for each patient and horizon."""
+    patients, days = np.repeat(np.array(ids, dtype=object), len(HORIZONS_DAYS)), np.tile(HORIZONS_DAYS, len(ids))
+    columns = {"patient": patients, "endpoint": endpoint.name, "horizon_days": days, "survival": alive.ravel()}
+    return pd.DataFrame(columns, columns=pd.Index(SURVIVAL))
+
+
+def stacked(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    """The tables that have rows, under each other; one of these columns without rows where none has."""
+    filled = [table for table in tables if len(table)]
+    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=pd.Index(columns))
+
+
 def dumps(table: pd.DataFrame) -> bytes:
     """A predictions or survival table as a file has it; 9 digits, which a float32 survives, so equal runs give equal bytes."""
+    if "class" in table and set(table["class"]) <= {""}:
+        table = table.drop(columns="class")
     sessions = {"session": table.session.map(sheet.harmless)} if "session" in table else {}  # the one text that may start with -
     return table.assign(**sessions).to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
 
@@ -94,8 +146,10 @@ def save(table: pd.DataFrame, path: Path) -> None:
     write_bytes(dumps(table), path)
 
 
-def load(path: Path) -> pd.DataFrame:
+def load(path: Path, endpoints: Sequence[Endpoint] = ()) -> pd.DataFrame:
     """Read a predictions table; ids stay text, missing truths stay missing, columns that may be left out are filled in.
+
+    `endpoints` say of which kind each is; others are binary or survival.
 
     A table from elsewhere needs patient, endpoint and score; without model, repeat and fold it is one model's, in one fold.
 
@@ -105,6 +159,7 @@ def load(path: Path) -> pd.DataFrame:
     table = _read(path, REQUIRED_COLUMNS, DEFAULTS)
     table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table})
     _refuse_nonsense(path, table)
+    _refuse_truths(path, table, {endpoint.name: endpoint.kind for endpoint in endpoints})
     lacking = table.index[table.score.isna()]
     if len(lacking):
         raise BadNumbers(
@@ -167,7 +222,7 @@ def load_seeds(path: Path) -> pd.DataFrame:
     Raises UsageError naming file and row when a column is missing, a number is none, or a visit does not have each of its
     model's seeds once; BadNumbers when a score is missing.
     """
-    table = _read(path, SEED_COLUMNS)
+    table = _read(path, SEED_COLUMNS[:-1], {"class": ""})
     _refuse_nonsense(path, table, VALID_SEED_NUMBERS)
     lacking = table.index[table.score.isna()]
     if len(lacking):
@@ -201,7 +256,16 @@ def _read(path: Path, needed: Sequence[str], defaults: Mapping[str, Any] = Mappi
             f"{path}: no column {', '.join(lacking)}; found {', '.join(table.columns)}, expected {', '.join(needed)}"
         )
     table = table.assign(**{name: value for name, value in defaults.items() if name not in table})
-    return table.fillna({"session": ""}) if defaults else table
+    return table.fillna({"session": "", "class": ""}) if defaults else table
+
+
+def _refuse_truths(path: Path, table: pd.DataFrame, kind_of: Mapping[str, str]) -> None:
+    """Raise UsageError that names the first row whose truth cannot be a label of its endpoint."""
+    for name, truth in table.groupby("endpoint").truth:
+        of_kind = part(kind_of.get(str(name), "binary"), "labels")
+        number = pd.Series(pd.to_numeric(truth), dtype=float)
+        for row in np.asarray(number.index[number.notna() & ~of_kind.is_truth(number)]).tolist():
+            raise UsageError(f"{path}, row {row + 2}, column truth: {str(truth[row])!r}; expected {of_kind.truths}")
 
 
 def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = VALID_NUMBERS) -> None:

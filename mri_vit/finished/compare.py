@@ -30,6 +30,7 @@ from mri_vit.finished.comparison import (
     Side,
 )
 from mri_vit.finished.paired_runs import Opened, Rows, Runs
+from mri_vit.kinds.kind import labels, part
 from mri_vit.report.figures import panels
 from mri_vit.report.figures.panels import DASHED, ForestRow, ForestScale
 from mri_vit.report.numbers import results
@@ -51,7 +52,6 @@ MARKS = {"schema", "a", "b", "endpoints", "tests"}  # keys of the record
 LISTED_PATIENTS = 40  # ids of patients of only one run that the page lists; the record has all
 LABEL_LETTERS = 18  # of a label beside the axis
 AXIS_ENDS = (0.1, 0.2, 0.3, 0.4, 0.6, 0.8, 1.0)  # ends of an axis, to both sides of 0
-FLAGS = {"binary": ("positive", "negative"), "survival": ("died", "censored")}
 OF_THE_MACHINE = ("cohort", "prepared", "output")  # paths; the section on patients covers their content
 FILES = ("model.weights", "qc.decisions", "prepare.brain_command", "prepare.tumour_command")  # paths compared by file name only
 
@@ -87,7 +87,7 @@ def compare(both: Runs) -> Comparison:
     endpoints = comparison.compared_endpoints(both)
     same, inflation = comparison.same_folds(both), comparison.inflation(both)
     tests = sum(
-        not row.same_predictions and not comparison.few(endpoint.kind, row.n, row.marked)
+        not row.same_predictions and not comparison.few(row.rarer)
         for endpoint in endpoints.values()
         for row in endpoint.models.values()
     )
@@ -236,7 +236,7 @@ def _table(found: Comparison) -> Table:
         for model, row in endpoint.models.items():
             p = notation.p_alone(row.p_adjusted) if notation.is_defined(row.p_adjusted) else "–"
             results = [notation.number(side.value) for side in (row.a, row.b)]
-            unjudged = comparison.few(endpoint.kind, row.n, row.marked)  # an interval would vouch for such a difference
+            unjudged = comparison.few(row.rarer)  # an interval would vouch for such a difference
             difference = with_sign(row.difference) if unjudged else change(row.difference, row.low, row.high)
             cells = [name, model, str(row.n), *results, difference]
             table.add_row(*(plain(cell) for cell in (*cells, comparison.KINDS["same"] if row.kind == "same" else p)))
@@ -301,11 +301,12 @@ def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
 def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     """Each patient's rank within the fold by B against that by A; on the dashed line both ranks are equal."""
     a, b, marked = comparison.ranks(rows.a), comparison.ranks(rows.b), comparison.marked(endpoint, rows.a)
-    yes, no = FLAGS[endpoint.kind]
+    yes = labels(endpoint).marked_as or "patients"
     with panels.panel(height=panels.SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="equal rank")
         # Pixels, since ten thousand marks would be megabytes as vectors.
-        axes.plot(a[~marked], b[~marked], "o", ms=5, mec=GREY, mfc="white", mew=1.1, label=no, rasterized=True)
+        if not marked.all():
+            axes.plot(a[~marked], b[~marked], "o", ms=5, mec=GREY, mfc="white", mew=1.1, label="others", rasterized=True)
         axes.plot(a[marked], b[marked], "D", ms=4.6, color=VERMILLION, mew=0, alpha=0.85, label=yes, rasterized=True)
         axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
         axes.set(xlabel="Rank within the fold, A (1: highest)", ylabel="Rank within the fold, B (1: highest)")
@@ -329,7 +330,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         marks=comparison.MARKS,
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
-        marked=comparison.MARKED,
+        marked={name: part(one.kind, "labels").marked_as for name, one in found.endpoints.items()},
         few=comparison.few,
         symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,

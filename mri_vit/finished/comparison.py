@@ -16,12 +16,13 @@ from pydantic import Field, JsonValue
 
 from mri_vit.data import predictions
 from mri_vit.finished.paired_runs import Rows, Runs
+from mri_vit.kinds.kind import Measure, labels
 from mri_vit.metrics import comparison, within_fold
 from mri_vit.metrics.comparison import Comparison as Tested
 from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers import chance
+from mri_vit.report.numbers import chance, measures
 from mri_vit.report.numbers.chance import Background
-from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats
+from mri_vit.report.numbers.judged import averaged, by_fold
 from mri_vit.report.reading import run_files
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.parts import OWN, Design, Estimate, Number, Part
@@ -29,16 +30,15 @@ from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, p_value, with_sign
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
+from mri_vit.settings.schema import Kind as EndpointKind
 
 SCHEMA: Final = 1
 Kind = Literal["a", "b", "alike", "same", "undefined"]
 Role = Literal["own", "comparator", "control"]
-MEASURES = {"binary": "auc", "survival": "harrell_c"}
 KINDS = {"a": "A better", "b": "B better", "alike": "no clear difference", "same": "same", "undefined": "not compared"}
 MARKS = {"a": "▲", "b": "▼", "alike": "○", "same": "=", "undefined": "–"}  # the kind again, for colour-blind readers
 DESIGNS = {"cross-validation": "cross-validated", "external": "evaluated on another cohort"}
 ROLES = {"own": "the study's own model", "comparator": "comparator", "control": "control"}
-MARKED = {"binary": "positive", "survival": "events"}
 DIVIDED = {
     "same": "Both runs assigned the common patients to the same folds, so both results compare the same pairs of patients.",
     "different": "The runs assigned the common patients to different folds, so each result compares other pairs of patients, and"
@@ -102,7 +102,10 @@ class Compared(Part):
 
     role: Role = Field(description="the study's own model, a comparator, or a control")
     n: int = Field(description="patients compared")
-    marked: int = Field(description="of them positive, or with an event for survival")
+    marked: int = Field(description="of them positive, or with an event for survival; all of another kind")
+    rarer: int = Field(
+        description="patients of the rarer class, with an event, of the rarest class, or beside the commonest value"
+    )
     a: Estimate = Field(description="AUC or C of pairs within a fold of A, on the compared patients")
     b: Estimate = Field(description="likewise of B")
     difference: Number = Field(description="A minus B")
@@ -122,8 +125,8 @@ class Compared(Part):
 class EndpointCompared(Part):
     """One endpoint."""
 
-    kind: Literal["binary", "survival"]
-    measure: Literal["auc", "harrell_c"]
+    kind: EndpointKind
+    measure: Measure
     models: dict[str, Compared] = Field(description="the study's own model first, then comparators and controls")
 
 
@@ -194,7 +197,7 @@ def compared_endpoints(runs: Runs) -> dict[str, EndpointCompared]:
         models.setdefault(endpoint.name, {})[rows.model] = _compared(endpoint, rows, designs, result, p)
     return {
         endpoint.name: EndpointCompared.model_validate(
-            {"kind": endpoint.kind, "measure": MEASURES[endpoint.kind], "models": models[endpoint.name]}
+            {"kind": endpoint.kind, "measure": labels(endpoint).measure, "models": models[endpoint.name]}
         )
         for endpoint in runs.endpoints
         if endpoint.name in models
@@ -203,7 +206,8 @@ def compared_endpoints(runs: Runs) -> dict[str, EndpointCompared]:
 
 def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design], result: Tested, p_adjusted: float) -> Compared:
     """One model in both runs, judged by the adjusted p alone."""
-    is_marked, same = marked(endpoint, rows.a), same_predictions(rows)
+    of_kind, people, same = measures.of(endpoint), averaged(rows.a), same_predictions(rows)
+    rarer = of_kind.rarer(people)
     a, b = (_result(endpoint, table, design) for table, design in zip((rows.a, rows.b), designs, strict=True))
     kind: Kind = "a" if result.difference > 0 else "b"
     if same:
@@ -215,8 +219,9 @@ def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design], re
     role: Role = "own" if rows.model == OWN else "comparator" if is_compared(rows.model) else "control"
     return Compared(
         role=role,
-        n=len(is_marked),
-        marked=int(is_marked.sum()),
+        n=len(people),
+        marked=int(of_kind.marked(people).sum()),
+        rarer=rarer,
         a=a,
         b=b,
         **vars(result),
@@ -224,20 +229,17 @@ def _compared(endpoint: Endpoint, rows: Rows, designs: tuple[Design, Design], re
         same_predictions=same,
         agreement=_correlation(ranks(rows.a), ranks(rows.b)),
         kind=kind,
-        verdict=_verdict(
-            kind, endpoint.kind, few(endpoint.kind, len(is_marked), int(is_marked.sum())), a.value, result, p_adjusted
-        ),
+        verdict=_verdict(kind, labels(endpoint).rarer, few(rarer), a.value, result, p_adjusted),
     )
 
 
-def _verdict(kind: Kind, of: Literal["binary", "survival"], too_few: bool, in_a: float, result: Tested, p_adjusted: float) -> str:
+def _verdict(kind: Kind, rarer: str, too_few: bool, in_a: float, result: Tested, p_adjusted: float) -> str:
     """Which run is better and by how much, in at most a short sentence."""
     difference, low, high = result.difference, result.low, result.high
     if kind == "same":
         return "same predictions"
     if kind == "undefined":
-        lacking = "positive or negative patients" if of == "binary" else "events"
-        return f"cannot be compared: {f'fewer than {MIN_RARER_GROUP} {lacking} in common' if too_few else 'no variance'}"
+        return f"cannot be compared: {f'fewer than {MIN_RARER_GROUP} {rarer} in common' if too_few else 'no variance'}"
     if kind in ("a", "b"):
         ends = (difference, low, high) if kind == "a" else (-difference, -high, -low)
         interval = f" ({number(ends[1])} to {number(ends[2])})" if is_defined(ends[1]) else ""
@@ -249,18 +251,18 @@ def _verdict(kind: Kind, of: Literal["binary", "survival"], too_few: bool, in_a:
 
 
 def _is_tested(endpoint: Endpoint, rows: Rows) -> bool:
-    is_marked = marked(endpoint, rows.a)
-    return not same_predictions(rows) and not few(endpoint.kind, len(is_marked), int(is_marked.sum()))
+    return not same_predictions(rows) and not few(measures.of(endpoint).rarer(averaged(rows.a)))
 
 
 def same_predictions(rows: Rows) -> bool:
     """Whether both runs have the same folds and scores, so that there is nothing to test."""
-    return divided_alike(rows) and bool((floats(rows.a.score) == floats(rows.b.score)).all())
+    scores = [table.filter(regex=r"^(score|p\d+)$").to_numpy(dtype=float) for table in (rows.a, rows.b)]
+    return divided_alike(rows) and bool((scores[0] == scores[1]).all())
 
 
-def few(kind: str, n: int, events: int) -> bool:
-    """Whether there are too few patients of a class, or with an event, to judge, as in a report."""
-    return (min(events, n - events) if kind == "binary" else events) < MIN_RARER_GROUP
+def few(rarer: int) -> bool:
+    """Whether there are too few patients of what must not be rare to judge, as in a report."""
+    return rarer < MIN_RARER_GROUP
 
 
 def same_folds(runs: Runs) -> bool:
@@ -338,9 +340,8 @@ def ranks(rows: pd.DataFrame) -> Float[np.ndarray, " n"]:
 
 
 def marked(endpoint: Endpoint, rows: pd.DataFrame) -> np.ndarray:
-    """Whether each patient is positive, or has had the event, in order of patients."""
-    people = averaged(rows)
-    return flags(people.truth if endpoint.kind == "binary" else people.event)
+    """Whether each patient is positive, or has had the event, in order of patients; all of a kind that marks none."""
+    return measures.of(endpoint).marked(averaged(rows))
 
 
 def _result(endpoint: Endpoint, rows: pd.DataFrame, design: Design) -> Estimate:

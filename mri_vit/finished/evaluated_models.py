@@ -57,7 +57,8 @@ def write(run: TrainedRun, endpoints: tuple[Endpoint, ...], predicted: list[Tabl
     score, survival = (stacked(parts) for parts in zip(*predicted, strict=True))
     internal = assembly.metrics(read_run(run.folder)).model_dump(mode="json", exclude={"files", "patients", "failures"})
     records = {files.SURVIVAL: predictions.dumps(survival), files.EVALUATION: json.dumps(internal, indent=1).encode()}
-    own = predictions.load(run.folder / files.PREDICTIONS), predictions.load_survival(run.folder / files.SURVIVAL)
+    scores = predictions.load(run.folder / files.PREDICTIONS, run.study.endpoints)
+    own = scores, predictions.load_survival(run.folder / files.SURVIVAL)
     numbers = {name: str(number) for number, name in enumerate(own[0].patient.unique(), 1)}
     names = [endpoint.name for endpoint in endpoints]
     for file, table in zip(integrity.INTERNAL_TABLES, own, strict=True):
@@ -77,7 +78,7 @@ def tables(run: TrainedRun, study: Study, patients: Sequence[Patient], console: 
         exposed[FUSED] = exposed[VIT]
     transductive = ", ".join(f"{name} ({len(subjects)} patients)" for name, subjects in exposed.items() if subjects)
     notes: Notes = {"transductive": transductive} | gone
-    of_run = predictions.load(run.folder / files.PREDICTIONS)
+    of_run = predictions.load(run.folder / files.PREDICTIONS, run.study.endpoints)
     judged = []
     with progress(console) as bar:
         for name, of in networks(study).items():

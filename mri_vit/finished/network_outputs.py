@@ -15,10 +15,11 @@ from jaxtyping import Float
 
 from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
+from mri_vit.data.predictions import score_rows
 from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study
 
 
 def mean_of_folds(home: Path, study: Study, patients: Sequence[Patient], report: Callable[[int, int], None]) -> Tables:
@@ -40,10 +41,11 @@ def averaged(tables: Iterable[Tables]) -> Tables:
     for parts_of, value, keys in zip(
         zip(*tables, strict=True),
         ("score", "survival"),
-        (["patient", "endpoint"], ["patient", "endpoint", "horizon_days"]),
+        (["patient", "endpoint", "class"], ["patient", "endpoint", "horizon_days"]),
         strict=True,
     ):
-        grouped = stacked(parts_of).groupby(keys, sort=False)[value].agg(["mean", "size"])
+        table = stacked(parts_of)
+        grouped = table.groupby([key for key in keys if key in table], sort=False)[value].agg(["mean", "size"])
         grouped.columns = [value, "models"]
         means.append(grouped.reset_index())
     return means[0], means[1]
@@ -55,13 +57,13 @@ class FoldOutputs:
 
     repeat: int
     fold: int
-    scores: tuple[dict[str, float], ...]  # by seed, by endpoint
+    scores: tuple[dict[str, Float[np.ndarray, " k"]], ...]  # by seed, by endpoint: the numbers of its prediction
     survival: tuple[dict[str, Float[np.ndarray, " t"]], ...]  # likewise
     features: Float[np.ndarray, " d"]
 
-    def score(self, endpoint: str) -> float:
-        """The fold's score: the mean over its seeds."""
-        return float(np.mean([scores[endpoint] for scores in self.scores]))
+    def mean(self, endpoint: str) -> Float[np.ndarray, " k"]:
+        """The fold's prediction: the mean over its seeds."""
+        return np.mean([scores[endpoint] for scores in self.scores], axis=0)
 
 
 def fold_outputs(
@@ -78,14 +80,16 @@ def fold_outputs(
         tables = neural.predict_each(unlabelled)
         features = neural.represent(unlabelled)
         for index, patient in enumerate(patients):
-            scores = tuple(
-                dict(zip(own.endpoint, own.score.astype(float), strict=True))
-                for own in (score[score.patient == patient.id] for score, _ in tables)
-            )
+            scores = tuple(_scores(table, patient, study.endpoints) for table, _ in tables)
             survival = tuple(_survival(table, patient) for _, table in tables)
             outputs[patient.id].append(FoldOutputs(repeat, fold, scores, survival, features[index]))
         step()
     return outputs
+
+
+def _scores(table: pd.DataFrame, patient: Patient, endpoints: Sequence[Endpoint]) -> dict[str, Float[np.ndarray, " k"]]:
+    own = table.loc[table.patient == patient.id]
+    return {e.name: score_rows(own, e, [patient.id])[0] for e in endpoints if (own.endpoint == e.name).any()}
 
 
 def _survival(table: pd.DataFrame, patient: Patient) -> dict[str, Float[np.ndarray, " t"]]:

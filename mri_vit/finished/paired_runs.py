@@ -15,6 +15,7 @@ import pandas as pd
 from rich.console import Console
 
 from mri_vit.errors import UsageError
+from mri_vit.kinds.kind import labels
 from mri_vit.report.numbers.judged import in_order, known_rows
 from mri_vit.report.reading.run import Run, read_run
 from mri_vit.run import files, integrity
@@ -22,8 +23,6 @@ from mri_vit.run.folder import refuse_unfinished
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.recipe import PERMUTED
 from mri_vit.settings.schema import Endpoint
-
-LABELS = {"binary": ("truth",), "survival": ("time_days", "event")}  # label columns, by kind
 
 
 @dataclass(frozen=True)
@@ -148,18 +147,16 @@ def _common(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
 
 def _refuse_other_labels(endpoint: Endpoint, a: Opened, b: Opened, ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     """Raise UsageError that names the first patient whose label differs between the runs."""
-    columns = list(LABELS[endpoint.kind])
+    columns = list(labels(endpoint).label_columns)
     people, other = ours.drop_duplicates("patient"), theirs.drop_duplicates("patient")  # both in order of patients
     here, there = (table[columns].to_numpy(dtype=float) for table in (people, other))
     differing = np.flatnonzero((here != there).any(axis=1)).tolist()
     if differing:
         first = differing[0]
         patient = people.patient.iloc[first]
-        labels = [
-            ", ".join(f"{name} {value:g}" for name, value in zip(columns, row[first], strict=True)) for row in (here, there)
-        ]
+        told = [", ".join(f"{name} {value:g}" for name, value in zip(columns, row[first], strict=True)) for row in (here, there)]
         more = f" ({len(differing)} such patients)" if len(differing) > 1 else ""
         raise UsageError(
-            f"patient {patient}, endpoint {endpoint.name}: {labels[0]} in {a.folder}, {labels[1]} in {b.folder}{more}; runs with "
+            f"patient {patient}, endpoint {endpoint.name}: {told[0]} in {a.folder}, {told[1]} in {b.folder}{more}; runs with "
             "different labels cannot be compared"
         )

@@ -166,7 +166,7 @@ def _predicted(
     facts = _facts(run, metrics, verdicts)
     basis = Basis(
         facts=facts,
-        of_run=RunResults.of(metrics, predictions.load(run.folder / files.PREDICTIONS), run.study.seed),
+        of_run=RunResults.of(metrics, predictions.load(run.folder / files.PREDICTIONS, run.study.endpoints), run.study),
         reference=of_run,
         weights={place: home / files.WEIGHTS for place, home in run.networks.items()},
         synthetic={patient.id: SYNTHETIC.format(learned=facts.synthetic) for patient in real},

@@ -23,12 +23,11 @@ from mri_vit.explain.methods.catalogue import UNIT
 from mri_vit.explain.outputs import map_files
 from mri_vit.explain.outputs.overlays import OPACITY, SCALE
 from mri_vit.explain.outputs.records import RESEARCH, MapRecord, NetworkId, parse
-from mri_vit.finished import predicted_endpoints, prediction_document, reference
+from mri_vit.finished import of_kind, predicted_endpoints, prediction_document, reference
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.predicted_endpoints import RunResults, on_line
+from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.prediction_document import (
-    Binary,
-    BinaryValue,
+    AnyPredicted,
     Distribution,
     Known,
     Maps,
@@ -57,7 +56,7 @@ from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings import recipe
 from mri_vit.settings.recipe import VIT, Model
-from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.schema import NO_BLOCK, Endpoint, Study
 
 UNLIKE = "verdicts, calibration and percentiles were measured on patients like the run's, and may not hold for this one"
 NOTICE = f"{RESEARCH} No decision about a patient may rest on it."
@@ -67,7 +66,7 @@ MEASURES_SHOWN = 6  # of the comparison with the run's patients; the others are 
 NO_ENDPOINT = "all endpoints are withheld, and a map of an unreliable prediction is unreliable too"
 NO_HEAD = "the network chosen for maps has not learned any endpoint that is shown"
 NOT_VIT = "maps need a Vision Transformer; the run's network is {}"
-Endpoints = Mapping[str, Binary | Survival]  # by name
+Endpoints = Mapping[str, AnyPredicted]  # by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,11 +118,9 @@ def write_patient(
             preparation = _preparation(patient, study, record, int(measures.value[reference.TOKENS] or 0), basis.home)
         seconds = {**basis.seconds, "distribution": compared - began, "maps": time.monotonic() - compared}
         remarks = [*_remarks(patient, known, distribution, preparation, endpoints, basis)]
-        called = _called(endpoints)
         remarks += [
-            f"the maps of {name} come from one network, which by itself calls it"
-            f" {'negative' if called[name].side == 'positive' else 'positive'}; the average of all"
-            f" networks calls it {called[name].side}"
+            f"the maps of {name} come from one network, which by itself calls it otherwise; the average of all networks calls it"
+            f" {getattr(endpoints[name].value, 'side', None)}"
             for name in (opposed(explained, endpoints) if maps else ())
         ]
         made = Prediction(
@@ -226,25 +223,16 @@ def why_no_maps(settings: Model, shown: Collection[str]) -> str | None:
 
 def explained_fold(outputs: Sequence[FoldOutputs], endpoints: Endpoints) -> FoldOutputs:
     """The fold whose first network agrees with most calls of all networks together; of equals the first."""
-    return max(outputs, key=lambda fold: len(_called(endpoints)) - len(opposed(fold, endpoints)))
+    return min(outputs, key=lambda fold: len(opposed(fold, endpoints)))
 
 
 def opposed(fold: FoldOutputs, endpoints: Endpoints) -> list[str]:
     """The markers that a fold's first network alone would call otherwise than all networks together."""
     return [
         name
-        for name, value in _called(endpoints).items()
-        if name in fold.scores[0] and predicted_endpoints.network_side(fold, name, value) != value.side
-    ]
-
-
-def _called(endpoints: Endpoints) -> dict[str, BinaryValue]:
-    """The markers that are shown and called."""
-    return {
-        name: endpoint.value
         for name, endpoint in endpoints.items()
-        if isinstance(endpoint.value, BinaryValue) and endpoint.value.side
-    }
+        if endpoint.value and name in fold.scores[0] and of_kind.of(endpoint.kind).called_otherwise(name, fold, endpoint.value)
+    ]
 
 
 def _write_maps(
@@ -266,7 +254,8 @@ def _write_maps(
     net = network.with_heads(whole, shown)
     if not net.heads:
         return None
-    signs = {name: 1 if value.side == "positive" else -1 for name, value in _called(endpoints).items()}
+    found = {name: of_kind.of(one.kind).sign(one.value) for name, one in endpoints.items() if one.value}
+    signs = {name: sign for name, sign in found.items() if sign}
     computed = patient_maps.of_patient(patient, net, study, signs)
     map_files.write_maps(computed, study, folder / files.MAPS, NetworkId(VIT, *place))
     file = folder / files.MAPS / files.MAP
@@ -335,7 +324,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         interval=notation.interval,
     )
     templates.tests.update(known=notation.is_defined)
-    templates.globals.update(kinds=notation.KINDS, marks=notation.MARKS)
+    templates.globals.update(kinds=notation.KINDS, marks=notation.MARKS, symbols=notation.SYMBOLS)
     text = templates.get_template("prediction.html").render(
         p=made,
         policy=patient_pages.POLICY,
@@ -344,7 +333,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         qc=files.QC,
         tumour=described(made.preparation.tumour.model_dump(exclude_none=True)),
         given=[MASKS.get(file.holds) or recipe.title(file.holds) for file in made.preparation.read],
-        strips={name: _strip(run, name, one) for name, one in made.endpoints.items() if one.value},
+        strips={name: _strip(run, run.endpoints[name], one) for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
         strip_width=page_pictures.STRIP_WIDTH,
         curve_size=(page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
@@ -357,17 +346,9 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     write_bytes(text.encode(), folder / files.PAGE)
 
 
-def _strip(run: RunResults, name: str, one: Binary | Survival) -> page_pictures.ScoreStrip:
-    """On the scale of the call, so that the patient lies on the called side of the dashed line."""
-    assert one.value is not None
-    rows = run.of_endpoint(name)
-    if isinstance(one, Binary) and one.value.probability:
-        line = one.value.probability
-        rows = rows.assign(score=on_line(line.slope, line.intercept, rows.score.to_numpy(float)))
-        return page_pictures.score_strip(
-            rows, one.kind, line.value, predicted_endpoints.EVEN_PROBABILITY, "calibrated probability"
-        )
-    return page_pictures.score_strip(rows, one.kind, one.value.score, one.value.threshold)
+def _strip(run: RunResults, endpoint: Endpoint, one: AnyPredicted) -> page_pictures.ScoreStrip:
+    found = of_kind.of(one.kind).on_strip(one, run.of_endpoint(endpoint.name))
+    return page_pictures.score_strip(found.rows, endpoint, found.own, found.threshold, found.scale)
 
 
 def _curve(run: RunResults, name: str, one: Survival) -> page_pictures.SurvivalCurve:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.kinds.kind import Measure
 from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step, Tumour
 from mri_vit.report.schema.patients import MapKind, MapVerdict
 from mri_vit.settings.sections import Reason
@@ -129,10 +130,10 @@ class Distribution(Part):
 class OfRun(Part):
     """The run's result of its own model for an endpoint."""
 
-    measure: Literal["auc", "harrell_c"] = Field(description="of pairs within a fold, out of fold")
+    measure: Measure = Field(description="of pairs within a fold, out of fold")
     estimate: Estimate
     patients: int = Field(description="with a known label")
-    marked: int = Field(description="of these positive, or deaths for survival")
+    marked: int = Field(description="of these positive, or deaths for survival; all of another kind")
     kind: Kind = Field(description="the verdict in one word")
     verdict: str = Field(description="the verdict in words")
 
@@ -210,6 +211,25 @@ class SurvivalValue(_Shown):
     horizons: tuple[Horizon, ...] = Field(description="not recalibrated")
 
 
+class ClassValue(_Shown):
+    """The prediction of a class or grade; the score is the expected place among the classes, counted from 0."""
+
+    side: str | None = Field(description="the call: the most probable class, or the grade next to the expected one")
+    call: str = Field(description="the call and its reason, in words")
+    probabilities: dict[str, Number] = Field(description="by class, mean over folds and seeds; not recalibrated")
+    spreads: dict[str, Spread] = Field(description="of the networks' probabilities, by class")
+
+
+class ContinuousValue(_Shown):
+    """The prediction of a number, in the endpoint's unit."""
+
+    side: None = Field(description="no call")
+    low: Number = Field(
+        description="below it lie about 2.5 % of patients with such a prediction, by the run's limits of agreement"
+    )
+    high: Number = Field(description="above it likewise")
+
+
 class _Endpoint(Part):
     of_run: OfRun | None = Field(description="null where the run has no result for it")
     withheld: str | None = Field(description="why nothing is shown; null where something is")
@@ -228,6 +248,33 @@ class Survival(_Endpoint):
 
     kind: Literal["survival"]
     value: SurvivalValue | None = Field(description="null where withheld")
+
+
+class Multiclass(_Endpoint):
+    """An endpoint of classes."""
+
+    kind: Literal["multiclass"]
+    classes: tuple[str, ...]
+    value: ClassValue | None = Field(description="null where withheld")
+
+
+class Ordinal(_Endpoint):
+    """An endpoint of grades."""
+
+    kind: Literal["ordinal"]
+    classes: tuple[str, ...] = Field(description="in their order")
+    value: ClassValue | None = Field(description="null where withheld")
+
+
+class Continuous(_Endpoint):
+    """An endpoint that is a number."""
+
+    kind: Literal["continuous"]
+    unit: str
+    value: ContinuousValue | None = Field(description="null where withheld")
+
+
+AnyPredicted = Binary | Survival | Multiclass | Ordinal | Continuous
 
 
 class ShownMap(Part):
@@ -275,7 +322,7 @@ class Prediction(Part):
     preparation: Preparation
     known: Known
     distribution: Distribution
-    endpoints: dict[str, Annotated[Binary | Survival, Field(discriminator="kind")]]
+    endpoints: dict[str, Annotated[AnyPredicted, Field(discriminator="kind")]]
     maps: Maps | None = Field(description="null where there are none")
     no_maps: str | None = Field(description="why there are no maps; null where there are")
     remarks: tuple[str, ...] = Field(description="what a reader must know before any number; the most serious first")

@@ -6,9 +6,9 @@ Letters: b patients, p tokens of each, k numbers in a patch.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Collection
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Grid
 
 SCHEMA = "mri-vit network 1"
+HEAD_FIELDS = ("endpoint", "kind", "cuts_days", "positive_weight", "baseline_hazard")  # that every file has, as before 0.6
 Encode = Callable[[Model, Grid, tuple[str, ...]], Any]  # a function of a module's top that builds an encoder, as `encoder` does
 
 
@@ -102,7 +103,7 @@ def save(network: Network, path: Path) -> None:
         "norm_eps": json.dumps(getattr(network.encoder, "norm_eps", None)),
         "taught": json.dumps(sorted(set(network.label_exposed))),
         "seen": json.dumps(sorted(set(network.image_exposed))),
-        "heads": json.dumps([asdict(head) | {"endpoint": head.endpoint.model_dump()} for head in network.heads]),
+        "heads": json.dumps([_described(head) for head in network.heads]),
     }
     if variant := _variant(network.encode):
         metadata["variant"] = variant
@@ -110,6 +111,13 @@ def save(network: Network, path: Path) -> None:
     with replacing(path) as beside:
         safetensors.torch.save_file(weights, beside, metadata)  # written piece by piece: as bytes it would be held twice
         sort_header(beside)
+
+
+def _described(head: Head) -> dict[str, Any]:
+    """A head's fields; those of other kinds, at their defaults, are left out."""
+    fields = {field.name: getattr(head, field.name) for field in dataclasses.fields(head)}
+    kept = {name: value for name, value in fields.items() if name in HEAD_FIELDS or value != getattr(Head, name, None)}
+    return kept | {"endpoint": head.endpoint.model_dump(exclude_defaults=True)}
 
 
 def _variant(encode: Encode) -> str:
@@ -140,7 +148,7 @@ def load(path: Path, encode: Encode = encoder) -> Network:
     heads = []
     with as_written(path):
         for fields in json.loads(metadata["heads"]):
-            fields |= {key: tuple(fields[key]) for key in ("cuts_days", "baseline_hazard")}
+            fields |= {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
             heads.append(Head(**fields | {"endpoint": Endpoint.model_validate(fields["endpoint"])}))
         model, grid = Model.model_validate_json(metadata["model"]), Grid.model_validate_json(metadata["grid"])
         norm_eps = json.loads(metadata.get("norm_eps", "null"))

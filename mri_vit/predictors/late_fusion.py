@@ -3,13 +3,12 @@
 Their weights are fitted to a fold's validation patients, which neither was fitted to: on its own training patients an overfitted
 network looks perfect, and the clinical columns would get no weight beside it.
 
-Letters: b patients, m numbers that a head puts out, s networks (`train.seeds`).
+Letters: b patients, q numbers of evidence.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,19 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
-import torch.nn.functional as F
 from jaxtyping import Float
-from scipy.special import expit, logit
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
 
-from mri_vit.data.cohort import Patient, refuse_labels, without_labels
+from mri_vit.data.cohort import Patient, refuse_labels, strata, without_labels
 from mri_vit.data.covariates import withheld
+from mri_vit.data.predictions import SCORE, SURVIVAL, score_rows, score_table, stacked
+from mri_vit.kinds.kind import labels
 from mri_vit.model import heads
-from mri_vit.model.heads import Head
 from mri_vit.predictors.network import Neural, mean_tables, tables
-from mri_vit.predictors.regressions import SCORE, SURVIVAL, Regressions, Tabular, stacked
+from mri_vit.predictors.regressions import Regressions, Tabular
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import read_json
@@ -41,16 +37,15 @@ WEIGHTS = files.FUSION  # how each endpoint of a fold was weighed
 # cases (both are informative, either alone is): 8 labels 0.741 against 0.751 for equal weights, 10: 0.752 and 0.750, 12: 0.764
 # and 0.752.
 MIN_VALIDATION_PATIENTS = 10
-PROBABILITY_EPS = float(np.finfo(float).eps)  # to 0 and to 1 that a regression's probability is taken: its log odds stay finite
-MIN_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
 
 @dataclass(frozen=True)
 class Evidence:
     """The network's and the clinical regression's evidence in some patients, by endpoint that both predict.
 
-    `by_model`: a row per visit id with the columns "vit" and "clinical", log odds or log hazards. `survival`, of survival
-    endpoints: (patient, endpoint, horizon_days, survival), the mean of both models' probabilities.
+    `by_model`: a row per visit id with the columns "vit" and "clinical", log odds or log hazards; of classes and grades several
+    of each, "vit1", …. `survival`, of survival endpoints: (patient, endpoint, horizon_days, survival), the mean of both models'
+    probabilities.
     """
 
     by_model: dict[str, pd.DataFrame]
@@ -102,9 +97,9 @@ class LateFusion:
             if name in self._fitted:
                 score, survival = self._fitted[name].predict(evidence.loc[[p.id for p in patients]])
             else:
-                fused = equal(self._equal[name], evidence)
-                fused = expit(fused) if self.endpoints[name].kind == "binary" else fused
-                score = pd.DataFrame({"patient": evidence.index, "endpoint": name, "score": fused})
+                endpoint = self.endpoints[name]
+                fused = heads.of(endpoint).to_scores(endpoint, equal(self._equal[name], evidence))
+                score = score_table(endpoint, evidence.index.tolist(), fused)
                 survival = both.survival.get(name, pd.DataFrame())
             scores.append(score)
             survivals.append(survival)
@@ -121,64 +116,42 @@ class LateFusion:
         nets, outs = self.network.networks, self.network.outputs(patients)
         _, networks = mean_tables([tables(net, out, patients) for net, out in zip(nets, outs, strict=True)])
         score, clinicals = self._clinical.predict(patients)
-        evidence, survival = {}, {}
+        ids, evidence, survival = [p.id for p in patients], {}, {}
         for same in zip(*(net.heads for net in nets), strict=True):  # one endpoint's heads, a network each
-            head, name = same[0], same[0].endpoint.name
-            clinical = score[score.endpoint == name].set_index("patient").score.astype(float)
-            if not len(clinical):
+            endpoint = same[0].endpoint
+            name, of_kind = endpoint.name, heads.of(endpoint)
+            if name not in set(score.endpoint):
                 continue
-            if head.kind == "binary":
-                clinical = logit(clinical.clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS))
-            else:
+            both = {
+                VIT: of_kind.joint_evidence(same, [out[name] for out in outs]),
+                CLINICAL: of_kind.from_scores(endpoint, score_rows(score, endpoint, ids)),
+            }
+            columns = {f"{model}{column or ''}": values for model, own in both.items() for column, values in enumerate(own.T)}
+            evidence[name] = pd.DataFrame(columns, index=pd.Index(ids))
+            if name in set(clinicals.endpoint):
                 survival[name] = _mean(networks.loc[networks.endpoint == name], clinicals.loc[clinicals.endpoint == name])
-            each = torch.stack([on_log_scale(head, out[name]) for head, out in zip(same, outs, strict=True)])
-            evidence[name] = pd.DataFrame({VIT: mean_on_log_scale(head.kind, each).double().numpy(), CLINICAL: clinical})
         return Evidence(evidence, survival)
-
-
-def on_log_scale(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-    """A head's log odds of 1 without the classes' weights; for survival the logarithm of its cumulative hazard.
-
-    These add up where evidence does: in a logistic regression, and in Cox's.
-    """
-    evidence = heads.evidence(head, output)
-    if head.kind == "binary":
-        return evidence - math.log(head.positive_weight)
-    return evidence.clamp_min(MIN_RISK).log() if head.kind == "hazard" else evidence  # Cox's risk is a logarithm already
-
-
-def mean_on_log_scale(kind: str, evidence: Float[Tensor, "s b"]) -> Float[Tensor, "b"]:
-    """The mean score of s networks on the scale of `on_log_scale`; of one network its own evidence, to the bit.
-
-    Of a hazard's risks it is the logarithm of their mean; Cox's scores are logarithms already. With probabilities p = 1 / (1 +
-    exp(-x)), the odds against are the mean of exp(-x) weighted by p, so that no p is rounded to 0 or 1.
-    """
-    if kind == "cox":
-        return evidence.mean(dim=0)
-    if kind == "hazard":
-        return evidence.logsumexp(dim=0) - math.log(len(evidence))
-    log_weight = F.logsigmoid(evidence).log_softmax(dim=0)
-    return -(log_weight - evidence).logsumexp(dim=0)
 
 
 def lacking(endpoint: Endpoint, val: Sequence[Patient], evidence: pd.DataFrame) -> str:
     """Why these patients do not determine the weights of an endpoint; "" where they do."""
-    flags = {p.id: p.labels[endpoint.columns[-1]] for p in val if p.knows(endpoint)}
-    if len(flags) < MIN_VALIDATION_PATIENTS:
+    known = [p for p in val if p.knows(endpoint)]
+    if len(known) < MIN_VALIDATION_PATIENTS:
         return f"fewer than {MIN_VALIDATION_PATIENTS} validation patients with a known label"
-    if endpoint.kind == "binary" and len(set(flags.values())) < 2:
-        return "the validation patients are of one class"
-    if endpoint.kind == "survival" and not any(flags.values()):
-        return "no validation patient died"
-    if (evidence.loc[list(flags)].nunique() < 2).all():
+    if not labels(endpoint).is_learnable(set(strata(known, endpoint))):
+        return labels(endpoint).unlearnable
+    if (evidence.loc[[p.id for p in known]].nunique() < 2).all():
         return "neither differs between the validation patients"
     return ""
 
 
-def equal(scaling: StandardScaler, evidence: pd.DataFrame) -> Float[np.ndarray, "b"]:
+def equal(scaling: StandardScaler, evidence: pd.DataFrame) -> Float[np.ndarray, "b q"]:
     """The mean of both evidences in standard deviations, on a scale with the mean of their means and of their deviations."""
-    mean, deviation = np.mean(np.asarray(scaling.mean_)), np.mean(np.asarray(scaling.scale_))
-    return mean + deviation * np.asarray(scaling.transform(evidence)).mean(axis=1)
+    mean, deviation, scaled = (
+        np.asarray(part).reshape(*shape, 2, -1)
+        for part, shape in ((scaling.mean_, ()), (scaling.scale_, ()), (scaling.transform(evidence), (len(evidence),)))
+    )
+    return mean.mean(axis=0) + deviation.mean(axis=0) * scaled.mean(axis=1)
 
 
 def equally_weighted(folders: Sequence[Path]) -> str:

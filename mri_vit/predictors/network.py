@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.cohort import Patient, refuse_labels
-from mri_vit.data.predictions import HORIZONS_DAYS
+from mri_vit.data.predictions import HORIZONS_DAYS, SCORE, SURVIVAL, score_table, stacked, survival_table
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.errors import BadNumbers
 from mri_vit.model import heads, network
@@ -164,22 +164,21 @@ def tables(net: Network, outs: dict[str, Tensor], patients: Sequence[Patient]) -
 
     Raises BadNumbers when a score is NaN or infinite, naming the patient: training has diverged.
     """
+    ids = [patient.id for patient in patients]
     scores, survivals = [], []
     for head in net.heads:
         name = head.endpoint.name
-        for patient, score in zip(patients, heads.score(head, outs[name]).tolist(), strict=True):
-            if not np.isfinite(score):
-                raise BadNumbers(
-                    f"patient {patient.id}: the score for {name} is {score}; train with a smaller train.learning_rate"
-                )
-            scores.append({"patient": patient.id, "endpoint": name, "score": score})
-        if head.kind == "binary":
-            continue
-        for patient, alive in zip(patients, heads.survival(head, outs[name]).numpy(), strict=True):
-            at = np.interp(HORIZONS_DAYS, (0.0, *head.cuts_days), (1.0, *alive))  # deaths spread evenly within an interval
-            survivals += [
-                {"patient": patient.id, "endpoint": name, "horizon_days": days, "survival": float(s)}
-                for days, s in zip(HORIZONS_DAYS, at, strict=True)
-            ]
-    columns = pd.Index(["patient", "endpoint", "horizon_days", "survival"])  # also of a table without rows
-    return pd.DataFrame(scores), pd.DataFrame(survivals, columns=columns)
+        found = heads.scores(head, outs[name]).numpy()
+        wrong = np.argwhere(~np.isfinite(found))
+        if len(wrong):
+            row, column = wrong[0]
+            raise BadNumbers(
+                f"patient {ids[row]}: the score for {name} is {found[row, column]}; train with a smaller train.learning_rate"
+            )
+        scores.append(score_table(head.endpoint, ids, found.astype(float)))
+        alive = heads.survival(head, outs[name])
+        if alive is not None:  # deaths spread evenly within an interval
+            ends = (0.0, *head.cuts_days)
+            at = np.stack([np.interp(HORIZONS_DAYS, ends, (1.0, *one)) for one in alive.numpy()])
+            survivals.append(survival_table(head.endpoint, ids, at))
+    return stacked(scores, SCORE), stacked(survivals, SURVIVAL)

@@ -6,42 +6,38 @@ A table with more columns than patients is reduced to its principal components. 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
-from lifelines import CoxPHFitter
-from lifelines.exceptions import ConvergenceError
+from jaxtyping import Float
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from mri_vit.data.cohort import Patient, refuse_labels
+from mri_vit.data.cohort import Patient, label_rows, refuse_labels
 from mri_vit.data.covariates import read_by, withheld
-from mri_vit.data.predictions import HORIZONS_DAYS
-from mri_vit.errors import BadNumbers
-from mri_vit.metrics.concordance import harrell_c
+from mri_vit.data.predictions import SCORE, SURVIVAL, score_rows, score_table, stacked, survival_table
+from mri_vit.kinds.kind import part
 from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Endpoint, Study
 
 Apart = Mapping[str, Collection[str]]  # by endpoint, columns that its regression does not read
 NOTHING: Apart = MappingProxyType({})
+Train = Float[np.ndarray, "n k"]
+Other = Float[np.ndarray, "t k"]
+LabelSets = Float[np.ndarray, "b n c"]
+ScoreSets = Float[np.ndarray, "b t p"]
 PRIOR_VARIANCE = 1.0  # of a coefficient per standard deviation: scikit-learn's default, an odds ratio of 2.7 is ordinary
-# Both libraries stop early by default (lbfgs up to 1e-3 of a probability before its end, lifelines 5e-4 of a log hazard), where
-# another machine's rounding decides on which side of a tie a patient falls.
-COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # at 0.95 it may run away with many columns
 COMPONENTS = (2, 4, 8, 16, 32)  # doubled, up to as many as a hundred patients determine with the prior of `Regressions`
 RELATIVE_EPS = 1e-6  # of the largest component's standard deviation: below it is rounding, which whitening would blow up
 WIDE_CONTROLS = (SLICES, RADIOMICS)  # controls with more columns than patients
-SCORE = ("patient", "endpoint", "score")  # columns of a predictor's tables
-SURVIVAL = ("patient", "endpoint", "horizon_days", "survival")
 
 
 class Tabular:
@@ -66,68 +62,72 @@ class Tabular:
         return other
 
 
+class Fitted(ABC):
+    """A regression of one endpoint, fitted."""
+
+    @abstractmethod
+    def scores(self, rows: pd.DataFrame) -> Float[np.ndarray, "n p"]:
+        """What the table of predictions holds of each row."""
+
+    def survival(self, rows: pd.DataFrame) -> Float[np.ndarray, "n t"] | None:
+        """Probability of being alive at `HORIZONS_DAYS`; None of an endpoint that is no survival."""
+        return None
+
+
+class RegressionKind(ABC):
+    """The regression of a kind of endpoint: p numbers of a prediction, c label columns, b sets of labels."""
+
+    @abstractmethod
+    def fit(self, endpoint: Endpoint, rows: pd.DataFrame, labels: Float[np.ndarray, "n c"]) -> Fitted | None:
+        """Fitted to rows whose label is known; None with nothing to learn."""
+
+    @abstractmethod
+    def refit(self, endpoint: Endpoint, train: Train, labels: LabelSets, other: Other) -> ScoreSets:
+        """Scores of other rows by the same regression of scaled rows, fitted to each set of labels; NaN with nothing to learn."""
+
+    @abstractmethod
+    def loss(self, endpoint: Endpoint, labels: Float[np.ndarray, "n c"], scores: Float[np.ndarray, "n p"]) -> float:
+        """How badly scores predict known labels; infinite where that is undefined."""
+
+
+def of(endpoint: Endpoint) -> RegressionKind:
+    """The part of an endpoint's kind that is its regression."""
+    return part(endpoint.kind, "regression")
+
+
 class Regressions:
-    """Penalised logistic and Cox regression of each endpoint on covariates, in tables with a row per visit id.
+    """The penalised regression of each endpoint on covariates, in tables with a row per visit id.
 
     Imputation, scaling and categories are learned inside `fit`. A coefficient per standard deviation has a normal prior of
-    variance 1 in both regressions (an L2 penalty of 1/2 on its square beside the log-likelihood). `apart` are by endpoint the
+    variance 1 in every regression (an L2 penalty of 1/2 on its square beside the log-likelihood). `apart` are by endpoint the
     columns that its regression does not read: its own label among them.
     """
 
     def __init__(self, endpoints: Sequence[Endpoint], apart: Apart = NOTHING) -> None:
         self.endpoints, self.apart = endpoints, apart
-        self._binary: dict[str, Pipeline] = {}
-        self._survival: dict[str, tuple[Pipeline, CoxPHFitter]] = {}
+        self._fitted: dict[str, Fitted] = {}
 
     def fit(self, covariates: pd.DataFrame, patients: Sequence[Patient]) -> None:
         """Fit on those of the patients whose label is known; an endpoint with nothing to learn gets no regression."""
         for endpoint in self.endpoints:
             known = [p for p in patients if p.knows(endpoint)]
-            flags = np.array([p.labels[endpoint.columns[-1]] == 1 for p in known])
             rows = read_by(endpoint, covariates, self.apart).loc[[p.id for p in known]]
-            if not varies(rows):
-                continue
-            if endpoint.kind == "binary" and 0 < flags.sum() < len(flags):
-                regression = LogisticRegression(C=PRIOR_VARIANCE, solver="newton-cholesky", tol=1e-8, max_iter=1000)
-                self._binary[endpoint.name] = make_pipeline(scaling(), regression).fit(rows, flags)
-            elif endpoint.kind == "survival" and flags.any():
-                days = np.array([p.labels[endpoint.columns[0]] for p in known])
-                self._survival[endpoint.name] = _cox(rows, days, flags)
+            fitted = of(endpoint).fit(endpoint, rows, label_rows(known, endpoint)) if varies(rows) else None
+            if fitted:
+                self._fitted[endpoint.name] = fitted
 
     def predict(self, covariates: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         """Scores and survival of every row, as a Predictor gives them."""
         ids = covariates.index.tolist()
         scores, survivals = [], []
-        own = {endpoint.name: read_by(endpoint, covariates, self.apart) for endpoint in self.endpoints}
-        for name, model in self._binary.items():
-            probability = model.predict_proba(own[name])[:, 1]
-            scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": probability}))
-        for name, (scaled, cox) in self._survival.items():
-            table = pd.DataFrame(scaled.transform(own[name])).add_prefix("x")
-            risk = cox.predict_log_partial_hazard(table).to_numpy()
-            scores.append(pd.DataFrame({"patient": ids, "endpoint": name, "score": risk}))
-            alive = cox.predict_survival_function(table, times=list(HORIZONS_DAYS)).to_numpy()  # (horizons, patients)
-            for days, chance in zip(HORIZONS_DAYS, alive, strict=True):
-                survivals.append(pd.DataFrame({"patient": ids, "endpoint": name, "horizon_days": days, "survival": chance}))
+        for endpoint in self.endpoints:
+            if endpoint.name not in self._fitted:
+                continue
+            fitted, rows = self._fitted[endpoint.name], read_by(endpoint, covariates, self.apart)
+            scores.append(score_table(endpoint, ids, fitted.scores(rows)))
+            if (alive := fitted.survival(rows)) is not None:
+                survivals.append(survival_table(endpoint, ids, alive).sort_values("horizon_days", kind="stable"))
         return stacked(scores, SCORE), stacked(survivals, SURVIVAL)
-
-
-def _cox(rows: pd.DataFrame, days: np.ndarray, event: np.ndarray) -> tuple[Pipeline, CoxPHFitter]:
-    """Scaling of covariates, and a Cox regression on what it gives."""
-    scaled = scaling()
-    table = pd.DataFrame(scaled.fit_transform(rows)).add_prefix("x")
-    cox = CoxPHFitter(penalizer=1 / (PRIOR_VARIANCE * len(rows)))  # lifelines divides the likelihood by n
-    try:
-        cox.fit(table.assign(days=days, event=event), "days", "event", fit_options=COX_TOLERANCE)
-    except (ConvergenceError, np.linalg.LinAlgError) as error:
-        raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
-    return scaled, cox
-
-
-def stacked(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
-    """The tables that have rows, under each other; one of these columns without rows where none has."""
-    filled = [table for table in tables if len(table)]
-    return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=pd.Index(columns))
 
 
 def varies(rows: pd.DataFrame) -> bool:
@@ -147,7 +147,7 @@ def scaling() -> Pipeline:
 
 
 @dataclass(frozen=True, eq=False)
-class _Fitted:
+class _Reduced:
     """An endpoint's regression and what makes its m columns of the table's k."""
 
     reduced: Pipeline
@@ -170,7 +170,7 @@ class PrincipalRegressions:
 
     def __init__(self, covariates: pd.DataFrame, endpoints: Sequence[Endpoint]) -> None:
         self.covariates, self.endpoints = covariates, endpoints
-        self._fitted: dict[str, _Fitted] = {}
+        self._fitted: dict[str, _Reduced] = {}
 
     def fit(self, train: Sequence[Patient], val: Sequence[Patient]) -> None:
         """Fit; an endpoint with nothing to learn gets no regression."""
@@ -182,7 +182,7 @@ class PrincipalRegressions:
         ]
         for endpoint in self.endpoints:
             fits = [
-                _Fitted(reduced, [f"component {i + 1}" for i in range(m)], Regressions((endpoint,))) for reduced, m in reductions
+                _Reduced(reduced, [f"component {i + 1}" for i in range(m)], Regressions((endpoint,))) for reduced, m in reductions
             ]
             for fit in fits:
                 fit.regression.fit(fit.columns(rows), train)
@@ -205,17 +205,14 @@ class PrincipalRegressions:
         """How many components each endpoint's regression reads."""
         return {name: len(fitted.components) for name, fitted in self._fitted.items()}
 
-    def _loss(self, fitted: _Fitted, endpoint: Endpoint, val: Sequence[Patient]) -> float:
-        """Log loss of a marker, minus C of survival on the validation patients; infinite where that is undefined."""
+    def _loss(self, fitted: _Reduced, endpoint: Endpoint, val: Sequence[Patient]) -> float:
+        """Log loss of a marker or of classes, minus C of survival, … on the validation patients; infinite where undefined."""
         known = [p for p in val if p.knows(endpoint)]
         if not known:
             return math.inf
-        score = fitted.regression.predict(fitted.columns(self.covariates.loc[[p.id for p in known]]))[0].score.to_numpy(float)
-        if endpoint.kind == "binary":
-            return float(log_loss([p.labels[endpoint.name] == 1 for p in known], score, labels=[False, True]))
-        time, event = (np.array([p.labels[column] for p in known]) for column in endpoint.columns)
-        c = harrell_c(time, event == 1, score)
-        return math.inf if math.isnan(c) else -c
+        ids = [p.id for p in known]
+        table = fitted.regression.predict(fitted.columns(self.covariates.loc[ids]))[0]
+        return of(endpoint).loss(endpoint, label_rows(known, endpoint), score_rows(table, endpoint, ids))
 
 
 def _numbers(rows: pd.DataFrame) -> list[int]:

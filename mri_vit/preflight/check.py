@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any, get_args
@@ -25,7 +25,7 @@ from mri_vit.data.cohort import Examined, Patient
 from mri_vit.data.columns import MISSING
 from mri_vit.data.covariates import clinical_columns, examined
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among
+from mri_vit.kinds import kind
 from mri_vit.preflight import plan, scans
 from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fold, Labels, Needs, Severity
 from mri_vit.preflight.plan import Power
@@ -40,7 +40,7 @@ from mri_vit.settings.source import ABSENT, shown
 # Of 1-2 a spreadsheet in English makes 2-Jan or Jan-02.
 LIKE_A_DATE = re.compile(r"(?i)(\d{1,2}-)?(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)(-\d{1,2})?|\d{4}-\d\d-\d\d")
 MIN_INFORMATIVE = 10  # patients from which a column's agreement with a label is informative
-MIN_MEDIAN_RATIO = 15.0  # times that one site's median lies below the others': half of 30.4
+ORIGINS = ("site", "cohort")  # columns that name where a patient comes from
 FOLDS_NAMED = 8  # test folds that a sentence names
 
 
@@ -272,24 +272,35 @@ def _networks(
 
 def count_labels(patients: Sequence[Patient], endpoints: Sequence[Endpoint], splits: Sequence[Split]) -> tuple[Labels, ...]:
     """What is known of each endpoint, in all and in each test fold."""
-    by_id = {p.id: p for p in patients}
     counts = []
     for endpoint in endpoints:
-        whole = _counts(patients, endpoint)
-        of_folds = tuple(
-            Fold(repeat=repeat, fold=fold, **_counts([by_id[i] for i in ids], endpoint))
-            for repeat, split in enumerate(splits)
-            for fold, ids in enumerate(split)
-        )
-        rarest = whole["positive"] if endpoint.kind == "survival" else min(whole["positive"], whole["negative"])
-        missing = len(patients) - whole["known"]
-        counts.append(Labels(endpoint=endpoint.name, kind=endpoint.kind, **whole, missing=missing, rarest=rarest, folds=of_folds))
+        of_all = dict(zip((p.id for p in patients), cohort.strata(patients, endpoint), strict=True))
+        whole = _counts(endpoint, of_all.values())
+        rare = kind.labels(endpoint).rarest_stratum(Counter(one for one in of_all.values() if one != "?"))
+        parts = [
+            (repeat, fold, [of_all[i] for i in ids]) for repeat, split in enumerate(splits) for fold, ids in enumerate(split)
+        ]
+        of_folds = []
+        for repeat, fold, here in parts:
+            found = _counts(endpoint, here)
+            rarest = here.count(rare) if rare else found["known"]
+            of_folds.append(Fold(repeat=repeat, fold=fold, **found, rarest=rarest))
+        missing, rarest = len(patients) - whole["known"], kind.labels(endpoint).rarest(folds.known_strata(patients, endpoint))
+        about = {"endpoint": endpoint.name, "kind": endpoint.kind, "missing": missing, "rarest": rarest}
+        counts.append(Labels(**about, **whole, folds=tuple(of_folds)))
     return tuple(counts)
 
 
-def _counts(patients: Sequence[Patient], endpoint: Endpoint) -> dict[str, int]:
-    strata = [p.stratum(endpoint) for p in patients]
-    return {"known": len(strata) - strata.count("?"), "positive": strata.count("1"), "negative": strata.count("0")}
+def _counts(endpoint: Endpoint, strata: Iterable[str]) -> dict[str, Any]:
+    count = Counter(stratum for stratum in strata if stratum != "?")
+    of_classes = {name: count[str(index)] for index, name in enumerate(endpoint.classes or ())}
+    return {"known": count.total(), "positive": count["1"], "negative": count["0"], "classes": of_classes}
+
+
+def _strata(fold: Fold) -> Counter[str]:
+    """A fold's counts, as folds are balanced over them."""
+    of_classes = {str(index): count for index, count in enumerate(fold.classes.values())}
+    return +Counter(of_classes or {"0": fold.negative, "1": fold.positive})
 
 
 def _of_labels(patients: Sequence[Patient], labels: Sequence[Labels], splits: Sequence[Split], train: Train) -> Iterator[Finding]:
@@ -305,14 +316,11 @@ def _of_labels(patients: Sequence[Patient], labels: Sequence[Labels], splits: Se
         if not one.known:
             yield _finding("noticed", "labels", f"no patient has a label of {one.endpoint}, so {one.endpoint} is not trained")
             continue
-        empty = [fold for fold in one.folds if not fold.known]
-        without_event = [fold for fold in one.folds if fold.known and not fold.positive]
-        single = [fold for fold in one.folds if fold.known and not (fold.positive and fold.negative)]
-        for of_folds, lack, then in (
-            (empty, "no known label", "no patient is evaluated there"),
-            (without_event if one.kind == "survival" else [], "no event", "C is undefined there"),
-            (single if one.kind == "binary" else [], "only one class", "its AUC is undefined and left out of the mean"),
-        ):
+        gaps = {("no known label", "no patient is evaluated there"): [fold for fold in one.folds if not fold.known]}
+        for fold in one.folds:
+            if fold.known and (gap := kind.part(one.kind, "labels").fold_gap(_strata(fold))):
+                gaps.setdefault(gap, []).append(fold)
+        for (lack, then), of_folds in gaps.items():
             if of_folds:
                 where = ", ".join(map(named, of_folds[:FOLDS_NAMED])) + ", …" * (len(of_folds) > FOLDS_NAMED)
                 words = f"{one.endpoint}: {len(of_folds)} of {len(one.folds)} test folds have {lack}; {then} ({where})"
@@ -328,11 +336,12 @@ def plausibility_findings(
     """All that is unlikely; `columns` are those that a model may read as covariates."""
     for endpoint in endpoints:
         known = [p for p in patients if p.knows(endpoint)]
-        if endpoint.kind == "survival":
-            yield from _of_times([p for p in known if p.labels[endpoint.columns[0]] > 0], endpoint.columns[0])
-        classes = {p.stratum(endpoint) for p in known}
-        if len(classes) == 1 and len(known) > 1:
-            words = f"{endpoint.columns[-1]} is {classes.pop()} in all {len(known)} patients who have it"
+        rows, origins = cohort.label_rows(known, endpoint), {name: [p.clinical.get(name, "") for p in known] for name in ORIGINS}
+        for words, odd in kind.labels(endpoint).remarks(endpoint, rows, origins):
+            yield _finding("noticed", "plausibility", words, patients=tuple(known[row].id for row in odd))
+        if len(known) > 1 and len(values := np.unique(rows[:, -1])) == 1:
+            value = known[0].classes.get(endpoint.name, f"{values[0]:g}")
+            words = f"{endpoint.columns[-1]} is {value} in all {len(known)} patients who have it"
             yield _finding("noticed", "plausibility", words)
         column = endpoint.columns[0]
         for name in columns:
@@ -348,36 +357,6 @@ def plausibility_findings(
         if len(both) >= MIN_INFORMATIVE and len(pairs) > 1 and all(a == b for a, b in pairs):
             words = f"{first.name} and {second.name} are equal in all {len(both)} patients who have both"
             yield _finding("noticed", "plausibility", words)
-
-
-def _of_times(patients: Sequence[Patient], column: str) -> Iterator[Finding]:
-    """Times that are not in days, or not all of them."""
-    if not patients:
-        return
-    days = np.array([p.labels[column] for p in patients])
-    months = months_among(days)
-    if months is not None:
-        high, low = days[~months], days[months]
-        some = f"{len(low)} of {len(days)} times lie around {np.median(low):.3g} ({low.min():g} to {low.max():g})"
-        others = f"the others around {np.median(high):.0f} ({high.min():g} to {high.max():g})"
-        mixed = f"as where months, {MONTH_DAYS:.1f} times less, are mixed with days; expected days"
-        ids = tuple(p.id for p, is_month in zip(patients, months, strict=True) if is_month)
-        yield _finding("noticed", "plausibility", f"{column}: {some}, {others}, {mixed}", patients=ids)
-        return
-    if len(days) >= MIN_INFORMATIVE and (median := float(np.median(days))) < SHORTEST_MEDIAN:
-        words = f"{column}: half of {len(days)} times are below {median:g}; expected days: are these months?"
-        yield _finding("noticed", "plausibility", words)
-        return
-    for name in ("site", "cohort"):
-        by_value: dict[str, list[float]] = defaultdict(list)
-        for p, time_days in zip(patients, days, strict=True):
-            by_value[p.clinical.get(name, "")].append(time_days)
-        for value, times in by_value.items():
-            rest = [time_days for other, others in by_value.items() if other != value for time_days in others]
-            if value and min(len(times), len(rest)) >= MIN_INFORMATIVE and np.median(times) * MIN_MEDIAN_RATIO < np.median(rest):
-                medians = f"{np.median(times):g} against {np.median(rest):g} elsewhere"
-                words = f"{column}: the median of {name} {value} is {medians}; expected days: are these months?"
-                yield _finding("noticed", "plausibility", words)
 
 
 def _determines(cells: Sequence[str], labels: Sequence[str]) -> bool:

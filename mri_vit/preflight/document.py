@@ -14,9 +14,11 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.kinds.kind import part
 from mri_vit.preflight import plan
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.run.screen import WARNING, counted
+from mri_vit.settings.schema import Kind
 
 SCHEMA: Final = 1
 Severity = Literal["refused", "excluded", "noticed"]
@@ -59,20 +61,23 @@ class Fold(Part):
     repeat: int = Field(description="counted from 0")
     fold: int = Field(description="counted from 0")
     known: int = Field(description="visits whose label is known")
-    positive: int = Field(description="of these with 1; for survival, with an event")
-    negative: int = Field(description="of these with 0; for survival, censored")
+    positive: int = Field(description="of these with 1; for survival, with an event; no sense for other kinds")
+    negative: int = Field(description="of these with 0; for survival, censored; likewise")
+    classes: dict[str, int] = Field(default={}, description="of these by class or grade; empty for other kinds")
+    rarest: int = Field(description="of these of the class that is rarest over all folds; for numbers, all")
 
 
 class Labels(Part):
     """How many labels of one endpoint are known."""
 
     endpoint: str
-    kind: Literal["binary", "survival"]
+    kind: Kind
     known: int = Field(description="visits whose label is known")
     missing: int = Field(description="visits whose label is not known")
-    positive: int = Field(description="visits with 1; for survival, with an event")
-    negative: int = Field(description="visits with 0; for survival, censored")
-    rarest: int = Field(description="the smaller of the two; for survival, the events")
+    positive: int = Field(description="visits with 1; for survival, with an event; no sense for other kinds")
+    negative: int = Field(description="visits with 0; for survival, censored; likewise")
+    classes: dict[str, int] = Field(default={}, description="visits by class or grade; empty for other kinds")
+    rarest: int = Field(description="the smaller of the two; of survival the events; of classes the rarest; of numbers all")
     folds: tuple[Fold, ...] = Field(description="the study's own test folds; none where they cannot be made")
 
 
@@ -201,11 +206,11 @@ def _named(names: Sequence[object]) -> str:
 
 def _wrapped(text: str, mark: str, style: str) -> Iterator[tuple[str, str]]:
     """The text in lines of 80 columns, which break between words alone: a path can be copied."""
-    for part in text.splitlines():
+    for line in text.splitlines():
         wrapped = textwrap.wrap(
-            part, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False, break_on_hyphens=False
+            line, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark), break_long_words=False, break_on_hyphens=False
         )
-        yield from ((line, style) for line in wrapped)
+        yield from ((one, style) for one in wrapped)
 
 
 def _table(labels: Sequence[Labels]) -> Iterator[str]:
@@ -213,13 +218,14 @@ def _table(labels: Sequence[Labels]) -> Iterator[str]:
     width = max(8, *(len(one.endpoint) for one in labels))
     yield f"{'endpoint':<{width}}  {'known':>6} {'missing':>7} {'1/event':>7} {'0/cens.':>7}  rarer class by test fold"
     for one in labels:
-        counts = f"{one.known:>6} {one.missing:>7} {one.positive:>7} {one.negative:>7}"
-        yield f"{one.endpoint:<{width}}  {counts}  {_by_fold(one)}"
+        flags = f"{one.positive:>7} {one.negative:>7}" if part(one.kind, "labels").marked_as else f"{'–':>7} {'–':>7}"
+        classes = ", ".join(f"{name} {count}" for name, count in one.classes.items())
+        by_fold = _by_fold(one) + (f" ({classes})" if classes else "")
+        yield f"{one.endpoint:<{width}}  {one.known:>6} {one.missing:>7} {flags}  {by_fold}"
 
 
 def _by_fold(labels: Labels) -> str:
-    rare = "positive" if labels.kind == "survival" or labels.positive <= labels.negative else "negative"
-    counts = [getattr(fold, rare) for fold in labels.folds]
+    counts = [fold.rarest for fold in labels.folds]
     if len(counts) > SHOWN_FOLDS:
         return f"{min(counts)} to {max(counts)} in {len(counts)} folds"
     return " ".join(map(str, counts)) or "no folds"

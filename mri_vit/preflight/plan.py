@@ -9,22 +9,22 @@ from pydantic import Field
 
 from mri_vit.crossval import comparators, power
 from mri_vit.crossval.folds import Split
-from mri_vit.crossval.power import SYMBOL, Kind, Outcomes, found_sentence
+from mri_vit.crossval.power import Outcomes, found_sentence
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_table
+from mri_vit.kinds.kind import part
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.run.screen import counted
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Kind, Study
 
-RARER = {"binary": "patients of the rarer class", "survival": "deaths"}
 POWERS = (0.8, 0.9)  # that of Cohen 1988 (ISBN 0-8058-0283-5), and that which trials usually plan with
 
 
 class Minima(Part):
     """Patients that each of three criteria needs; null where no number is enough."""
 
-    needed: dict[str, int | None] = Field(description="by criterion")
+    needed: dict[str, int | None] = Field(description="by criterion; empty for a kind without a rule")
 
     @property
     def most(self) -> int | None:
@@ -38,7 +38,7 @@ class Power(Part):
     endpoint: str
     kind: Kind
     patients: int = Field(description="whose label is known")
-    marked: int = Field(description="positive; or died")
+    marked: int = Field(description="positive; or died; or all of another kind")
     results: int = Field(description="endpoints times compared models, whose p are corrected together")
     least: Number = Field(description="least AUC or C that is called better; above 1 where none is, null where none is judged")
     found_80: Number = Field(description="AUC or C that is called better with 80 % power; null where none is")
@@ -64,22 +64,22 @@ def plan(
     `share`: positive, or who die; `expected`: the AUC or C for which sample sizes are given, above 0.5 and below 1.
     `refits`: whether the models will be trained on the patients' other folds; else they come from elsewhere.
     """
-    n, marked = len(outcomes.labels), int((outcomes.labels[:, -1] == 1).sum())
-    judged = (marked if outcomes.kind == "survival" else min(marked, n - marked)) >= MIN_RARER_GROUP
+    n, of_kind = len(outcomes.labels), outcomes.of_kind
+    judged = of_kind.count_rarer(outcomes.labels) >= MIN_RARER_GROUP
     test = outcomes.detection(results, refits)
     found = [test.found(of) if judged else math.nan for of in POWERS]
     low, high = test.interval(found[0])
     sites = outcomes.sites
     within = outcomes.detection(1, refits, within_sites=True).found(POWERS[0]) if sites > 1 and judged else math.nan
-    minima = power.minima(outcomes.kind, share, expected, parameters, n * test.error**2)
     here, elsewhere = (
-        Minima(needed={name: int(one) if math.isfinite(one) else None for name, one in vars(of).items()}) for of in minima
+        Minima(needed={name: int(one) if math.isfinite(one) else None for name, one in vars(of).items()} if of else {})
+        for of in of_kind.minima(share, expected, parameters, n * test.error**2) or (None, None)
     )
     return Power(
         endpoint=endpoint,
         kind=outcomes.kind,
         patients=n,
-        marked=marked,
+        marked=of_kind.count_marked(outcomes.labels),
         results=results,
         least=test.critical if judged else math.nan,
         found_80=found[0],
@@ -110,19 +110,18 @@ def of_study(study: Study, patients: Sequence[Patient], splits: Sequence[Split],
     table = clinical_table(patients, covariates)
     parameters = 1 + sum(1 if table[name].dtype == float else max(1, table[name].nunique() - 1) for name in covariates)
     return tuple(
-        plan(endpoint.name, one, one.marked, results, power.PUBLISHED_DISCRIMINATION[endpoint.kind], parameters)
-        for endpoint, one in defined.items()
+        plan(endpoint.name, one, one.marked, results, one.of_kind.expected, parameters) for endpoint, one in defined.items()
     )
 
 
 def sentences(one: Power) -> Iterator[str]:
     """What a reader has to know, a sentence each."""
-    symbol = SYMBOL[one.kind]
-    marked = f"{one.marked} {'positive' if one.kind == 'binary' else 'died'}"
+    of_kind = part(one.kind, "labels")
+    symbol, marked = of_kind.symbol, f" ({one.marked} {of_kind.marked_as})" if of_kind.marked_as else ""
     corrected = f", corrected for {one.results} results" * (one.results > 1)
-    head = f"{one.endpoint}, {one.patients:,} patients ({marked})"
+    head = f"{one.endpoint}, {one.patients:,} patients{marked}"
     if math.isnan(one.least):
-        yield f"{head}: nothing is judged with fewer than {MIN_RARER_GROUP} {RARER[one.kind]}"
+        yield f"{head}: nothing is judged with fewer than {MIN_RARER_GROUP} {of_kind.rarer}"
     elif one.least > 1:
         yield f"{head}: no {symbol} can be called better than chance{corrected}"
     else:
@@ -136,6 +135,8 @@ def sentences(one: Power) -> Iterator[str]:
         found = "none is found" if math.isnan(one.found_within_sites) else f"one of {one.found_within_sites:.2f} is found in 80"
         yield f"among patients of one of {one.sites} sites, by a test that is not corrected, {found}"
     here, elsewhere = one.development, one.validation
+    if not here.needed:
+        return
     yield (
         f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {one.expected:.2f}, a regression of "
         f"{counted(one.parameters, 'parameter')} needs {_patients(here.most)} patients (Riley's criteria 1 to 3: "

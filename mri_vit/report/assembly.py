@@ -7,30 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from mri_vit.metrics import decision
-from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
-from mri_vit.report.numbers import added_value, chance, characteristics, comparisons, maps, oddities, patients, results, sites
+from mri_vit.report.numbers import chance, characteristics, comparisons, maps, oddities, patients, results, sites
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.endpoints import (
-    AddedValue,
-    BinaryEndpoint,
-    BinaryNumbers,
-    BinaryResult,
-    BinarySubgroup,
-    Numbers,
-    Result,
-    SurvivalEndpoint,
-    SurvivalResult,
-    SurvivalSubgroup,
-)
-from mri_vit.report.schema.measured import AddedValueFigures, Caveats, EndpointKind, ProbeFigures, SubgroupFigures, Worst
+from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
+from mri_vit.report.schema.measured import Caveats, ProbeFigures, SubgroupFigures, Worst
 from mri_vit.report.schema.metrics import (
     SCHEMA,
     CalibrationDrift,
@@ -54,15 +40,13 @@ from mri_vit.report.schema.patients import (
     ShownMap,
 )
 from mri_vit.report.verdicts import Verdict
-from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks
+from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks, of_kind
 from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model, is_compared
 from mri_vit.settings.schema import Endpoint, Study
 from mri_vit.settings.sections import Prepare
 
 TRANSDUCTIVE = "transductive"  # the note that names models whose pretraining saw scans of patients judged here
-
-AnyEndpoint = BinaryEndpoint | SurvivalEndpoint
 
 
 @dataclass(frozen=True)
@@ -198,46 +182,29 @@ def _settings(study: Study) -> Settings:
 def _endpoint(run: Run, judged: Judged, shown: Sequence[str], outcome_of: Mapping[str, str]) -> AnyEndpoint:
     """What belongs to the endpoint as a whole, and its models; subgroups of the models shown."""
     settings, numbers, seed = judged.settings, judged.numbers, run.study.seed
-    kind, honest = settings.kind, list(judged.honest.values())
-    flag = "truth" if kind == "binary" else "event"
-    labels = pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({flag: [], "time_days": []})
-    marked = labels[flag].to_numpy(dtype=bool)
+    words = of_kind.of(settings.kind)
+    known = of_kind.labelled(judged.rows, ("patient",))
     ordered = {model: judged.rows[model] for model in numbers}
-    alive = {} if kind == "binary" else {model: chances_alive(run.survival, settings, rows) for model, rows in ordered.items()}
+    alive = {model: chances_alive(run.survival, settings, rows) for model, rows in ordered.items()} if len(run.survival) else {}
     inflated = max((chance.inflation(rows, run.design) for rows in ordered.values()), default=1.0)
     of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(kind, run.cohort, run.study.report.subgroups, drawn, run.design)
+    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
     shared: dict[str, Any] = {
-        "known": len(marked),
+        "known": len(known),
         "warnings": tuple(_oddities(run, judged, outcome_of)),
         "published": caveats.published_figures(settings.name),
         "comparators": sides and model_verdicts.comparators(sides, numbers, judged.verdicts),
         "pairs": comparisons.pairs_of_endpoint(settings, ordered, alive, inflated, of_one, seed),
         "thresholds": tuple(THRESHOLDS.tolist()),
         "models": models,
+        "subgroups": tuple(words.subgroup(settings, group, _subgroup(group, words)) for group in groups),
     }
-    if kind == "binary":
-        return BinaryEndpoint(
-            kind="binary",
-            positive=int(marked.sum()),
-            subgroups=tuple(BinarySubgroup(**_subgroup(group, kind), positive=group.marked) for group in groups),
-            net_benefit_of_all=tuple(decision.net_benefit(marked, np.ones(len(marked)), THRESHOLDS).tolist()),
-            **shared,
-        )
-    added = added_value.measure(run, settings, judged.rows, shown)
-    return SurvivalEndpoint(
-        kind="survival",
-        events=int(marked.sum()),
-        follow_up=characteristics.follow_up_of(labels.time_days.to_numpy(dtype=float), marked),
-        subgroups=tuple(SurvivalSubgroup(**_subgroup(group, kind), events=group.marked) for group in groups),
-        added_value=added and with_verdict(added),
-        **shared,
-    )
+    return words.endpoint(run, settings, judged.rows, shown, shared)
 
 
 def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterator[str]:
@@ -249,7 +216,7 @@ def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterat
     for model, rows in compared.items():
         if orders and (found := oddities.ordered(endpoint, rows, orders, site_of, tests)):
             yield caveats.ordered_sentence(model, found)
-        if endpoint.kind == "survival" and (apart := oddities.contradiction(rows, tests)):
+        if apart := oddities.contradiction(rows, tests):
             yield caveats.contradiction_sentence(model, apart)
         copies = copies or oddities.copies(rows, outcome_of, tests)
     if copies:
@@ -258,9 +225,9 @@ def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterat
         yield caveats.scans_of_one_sentence(groups)
 
 
-def _subgroup(group: SubgroupFigures, kind: EndpointKind) -> dict[str, Any]:
+def _subgroup(group: SubgroupFigures, words: of_kind.Words) -> dict[str, Any]:
     fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
-    return fields | {"warning": caveats.too_small(group, kind)}
+    return fields | {"warning": words.too_small(group)}
 
 
 def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Result:
@@ -271,20 +238,7 @@ def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Re
         "verdict_kind": verdict.kind,
         "probabilities": model_verdicts.probabilities(numbers, verdict),
     }
-    if isinstance(numbers, BinaryNumbers):
-        not_probability = caveats.not_probability(limits, numbers.n)
-        return BinaryResult(**dict(numbers), **sentences, not_probability=not_probability)
-    cutoffs = caveats.risk_group_cutoffs(limits.has_cutoffs, run.design, len(numbers.repeats))
-    return SurvivalResult(**dict(numbers), **sentences, cutoffs=cutoffs)
-
-
-def with_verdict(figures: AddedValueFigures) -> AddedValue:
-    """What a risk adds, with its verdict and sentences."""
-    analysis = figures.analysis
-    kind: Kind = "undefined"
-    if not isinstance(analysis, str):
-        kind = verdicts.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
-    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(caveats.added_value_sentences(figures, kind)))
+    return of_kind.of_result(numbers).result(numbers, sentences, limits, run.design)
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:

@@ -52,9 +52,6 @@ IN_WORDS = {  # what the patterns of the sections ask for
     EXECUTORS: "local, slurm or dask://host:port",
 }
 WRITTEN_OUT = "# Every setting is written out, and what is not here is off: the recipe fills nothing in.\n"
-CLASSES = (
-    "several classes or grades are a binary endpoint each, with a column of 0 and 1; a number is one, with the side of a cut-off"
-)
 
 
 def load(path: Path, overrides: dict[str, str] | None = None, place: Callable[[str], str] | None = None) -> Study:
@@ -167,8 +164,7 @@ def _explain(path: Path, text: str, fault: Any) -> str:
     found = "" if whole else f" (found {fault['input']!r})"
     expected = EXPECTED.get(fault["type"])
     wanted = expected.format(**_in_words(fault.get("ctx", {}))) if expected else fault["msg"].removeprefix("Value error, ")
-    cure = f"; {CLASSES}" if location[:1] == ["endpoints"] and key == "kind" and fault["type"] == "literal_error" else ""
-    return f"{where}: {name or 'study'}: {wanted}{found}{cure}"
+    return f"{where}: {name or 'study'}: {wanted}{found}"
 
 
 def _in_words(context: dict[str, Any]) -> dict[str, Any]:

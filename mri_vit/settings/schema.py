@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,6 +27,7 @@ from mri_vit.settings.recipe import (
 from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
 
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+MIN_CLASSES = 3  # of two, one is the other's absence
 ENDPOINT_TITLES = {  # full names of the defaults below; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
     "tertp": "TERT promoter mutation",
@@ -34,20 +36,54 @@ ENDPOINT_TITLES = {  # full names of the defaults below; any other endpoint goes
 }
 
 
-class Endpoint(Section):
-    """What is predicted: a binary marker in the column `name`, or a survival time and its event flag."""
+Kind = Literal["binary", "survival", "multiclass", "ordinal", "continuous"]  # each a folder of `mri_vit.kinds`
+KEYS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of an endpoint: which a kind must have, and which it may have
+    "binary": ((), ()),
+    "survival": (("time", "event"), ()),
+    "multiclass": ((), ("classes",)),
+    "ordinal": (("classes",), ()),
+    "continuous": ((), ("unit", "log")),
+}
 
-    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and for a binary marker its column of the cohort table.")
-    kind: Literal["binary", "survival"] = Field(description="Binary marker, or survival time.")
+
+class Endpoint(Section):
+    """What is predicted: a label in the column `name`, or a survival time and its event flag."""
+
+    name: str = Field(pattern=f"^{ENDPOINT_NAME}$", description="Name, and but for survival its column of the cohort table.")
+    kind: Kind = Field(description="Binary marker, survival time, classes, ordered grades, or number.")
     time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
     event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    classes: tuple[str, ...] | None = Field(
+        default=None, description="Classes, those of the table if unset; or grades in their order."
+    )
+    unit: str | None = Field(default=None, description="Unit of a number.")
+    log: bool | None = Field(default=None, description="Whether the logarithm of a number is learned; unset is not.")
     prefer: str | None = Field(default=None, description="Cohort whose label holds where merged cohorts disagree; unset is none.")
 
     @model_validator(mode="after")
-    def _columns_fit_the_kind(self) -> Endpoint:
-        if {self.time is not None, self.event is not None} != {self.kind == "survival"}:
-            raise ValueError('"time" and "event" name the columns of a survival endpoint, and only of one')
+    def _keys_fit_the_kind(self) -> Endpoint:
+        needed, allowed = KEYS[self.kind]
+        for key in dict.fromkeys(key for both in KEYS.values() for keys in both for key in keys):
+            given = getattr(self, key) is not None
+            if given and key not in (*needed, *allowed):
+                raise ValueError(f"{key!r} is not a key of a {self.kind} endpoint")
+            if key in needed and not given:
+                raise ValueError(f"a {self.kind} endpoint needs the key {key!r}")
         return self
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> Endpoint:
+        if self.classes is not None:
+            if len({folded(name) for name in self.classes}) < len(self.classes) or not all(map(folded, self.classes)):
+                raise ValueError(f"classes must have names that differ by more than case and signs; found {list(self.classes)}")
+            if len(self.classes) < MIN_CLASSES:
+                raise ValueError(f'classes must be {MIN_CLASSES} or more (two are kind = "binary"); found {list(self.classes)}')
+        return self
+
+    @property
+    def lacks_classes(self) -> bool:
+        """Whether it leaves its classes to the cohort table."""
+        return self.classes is None and "classes" in KEYS[self.kind][1]
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -58,6 +94,11 @@ class Endpoint(Section):
     def title(self) -> str:
         """Its full name."""
         return ENDPOINT_TITLES.get(self.name, self.name)
+
+
+def folded(name: str) -> str:
+    """A class's name without case, spaces and signs: GBM, gbm and "G.B.M." are one."""
+    return "".join(letter for letter in unicodedata.normalize("NFKC", name).casefold() if letter.isalnum())
 
 
 DEFAULT_ENDPOINTS = (

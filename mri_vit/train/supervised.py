@@ -271,9 +271,7 @@ def untrained(train: Sequence[Patient], study: Study, seed: int, encode: Encode 
 def _completed(net: Network, train: Sequence[Patient], study: Study, device: torch.device) -> Network:
     """The network ready to predict: on the device, Cox heads with the training fold's baseline hazard."""
     net = net.to(device)
-    if any(head.kind == "cox" for head in net.heads):
+    if any(heads.of(head.endpoint).needs_outputs(head) for head in net.heads):
         outs = outputs(net, train, study, device)
-        net.heads = [
-            heads.with_baseline(h, outs[h.endpoint.name], labels(train, h.endpoint)) if h.kind == "cox" else h for h in net.heads
-        ]
+        net.heads = [heads.of(h.endpoint).completed(h, outs[h.endpoint.name], labels(train, h.endpoint)) for h in net.heads]
     return net

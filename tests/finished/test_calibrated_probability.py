@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.special import expit, logit
 
-from mri_vit.finished.predicted_endpoints import calibrated_probability
+from mri_vit.kinds.binary.shown import calibrated_probability
 
 
 def drawn(n: int, slope: float, seed: int = 0, repeats: int = 1) -> pd.DataFrame:

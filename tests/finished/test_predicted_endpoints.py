@@ -9,8 +9,9 @@ from scipy.special import expit
 
 from mri_vit.finished import predicted_endpoints, predicted_patient
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.predicted_endpoints import RunResults, on_line
+from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.prediction_document import Binary
+from mri_vit.kinds.binary.shown import on_line
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.schema import Endpoint
 
@@ -24,11 +25,11 @@ def run(threshold: float, shift: float = 0.3, patients: int = 120) -> RunResults
     truth = generator.random(patients) < expit(1.5 * base + shift)
     rows = {"patient": [f"R{i}" for i in range(patients)], "model": "vit", "endpoint": "mgmt", "repeat": 0, "fold": 0}
     table = pd.DataFrame({**rows, "score": expit(base), "truth": truth * 1.0, "threshold": threshold})
-    return RunResults.of(Metrics.model_construct(), table, 0)
+    return RunResults(Metrics.model_construct(), table, 0, {})
 
 
 def said(*scores: float) -> list[FoldOutputs]:
-    return [FoldOutputs(0, fold, ({"mgmt": score},), ({},), np.zeros(1)) for fold, score in enumerate(scores)]
+    return [FoldOutputs(0, fold, ({"mgmt": np.array([score])},), ({},), np.zeros(1)) for fold, score in enumerate(scores)]
 
 
 @pytest.fixture(autouse=True)

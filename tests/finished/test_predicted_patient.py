@@ -55,7 +55,13 @@ def written(prepared: Path, folder: Path, patient: str = "P001") -> Path:
     folder.mkdir(exist_ok=True)
     Image.new("RGB", (400, 300)).save(folder / "qc.png")
     made = Prediction.model_validate(told)
-    prediction_page.write_page(made, RunResults.of(Metrics.model_construct(), rows(), 0), prepared, None, folder)
+    prediction_page.write_page(
+        made,
+        RunResults(Metrics.model_construct(), rows(), 0, {one.name: one for one in schema.DEFAULT_ENDPOINTS}),
+        prepared,
+        None,
+        folder,
+    )
     return folder / "index.html"
 
 
@@ -122,7 +128,7 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
 def test_a_patient_of_several_repeats_is_one_dot():
     one = rows().query("endpoint == 'mgmt'")
     repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1)])
-    drawn, again = (page_pictures.score_strip(table, "binary", 0.5, 0.5) for table in (one, repeated))
+    drawn, again = (page_pictures.score_strip(table, schema.DEFAULT_ENDPOINTS[0], 0.5, 0.5) for table in (one, repeated))
     assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
     assert sum(len(dots) for _, dots in drawn.groups) == 40
 

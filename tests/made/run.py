@@ -70,7 +70,7 @@ def make_run(
         ]
         (folder / "folds.json").write_text(json.dumps({"schema": 1, "seed": seed, "repeats": split}))
         _write_probe(generator, folder, people, home)
-    predictions.save(scores.loc[:, predictions.COLUMNS], folder / "predictions.csv")
+    predictions.save(scores.reindex(columns=predictions.COLUMNS, fill_value=""), folder / "predictions.csv")
     predictions.save(survival.loc[:, predictions.SURVIVAL_COLUMNS], folder / "survival.csv")
     if "clinical" in models:
         (folder / "notes.json").write_text(json.dumps({"clinical_columns": "age, sex"}))

@@ -22,6 +22,7 @@ from mri_vit.data import cohort, predictions, tokens
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.errors import IntegrityError
 from mri_vit.model import heads
+from mri_vit.model.heads import Head
 from mri_vit.predictors import late_fusion
 from mri_vit.predictors.late_fusion import LateFusion
 from mri_vit.predictors.network import Neural
@@ -121,27 +122,34 @@ def auc(patients: list[Patient], score: np.ndarray) -> float:
 def test_what_a_head_says_is_the_log_odds_of_its_probability_and_the_log_of_its_risk():
     output = torch.tensor([[-3.0, 0.5, 1.0], [2.0, -1.0, 0.0]])
     for head in HEADS:
-        mine, score = output[:, : head.width], heads.score(head, output[:, : head.width])
+        mine, score = output[:, : head.width], heads.scores(head, output[:, : head.width])[:, 0]
         expected = {"binary": torch.logit(score), "hazard": score.log(), "cox": score}[head.kind]
-        torch.testing.assert_close(late_fusion.on_log_scale(head, mine), expected)
-    sure = late_fusion.on_log_scale(HEADS[1], torch.full((1, 3), -200.0))  # nobody dies: a risk of 0
-    assert torch.isfinite(sure).all()
+        np.testing.assert_allclose(joint(head, mine), expected, rtol=1e-5)
+    sure = joint(HEADS[1], torch.full((1, 3), -200.0))  # nobody dies: a risk of 0
+    assert np.isfinite(sure).all()
+
+
+def joint(head: Head, *outputs: torch.Tensor) -> np.ndarray:
+    return heads.of(head.endpoint).joint_evidence([head] * len(outputs), outputs)[:, 0]
 
 
 def test_what_several_networks_say_is_what_their_mean_score_says_on_the_same_scale():
     said = torch.linspace(-6, 6, 12).reshape(3, 4)  # three networks, four patients
-    probability = late_fusion.mean_on_log_scale("binary", said)
-    torch.testing.assert_close(probability, torch.logit(torch.sigmoid(said).mean(dim=0)))
-    torch.testing.assert_close(late_fusion.mean_on_log_scale("hazard", said), said.exp().mean(dim=0).log())
-    torch.testing.assert_close(late_fusion.mean_on_log_scale("cox", said), said.mean(dim=0))
-    sure = late_fusion.mean_on_log_scale("binary", torch.tensor([[80.0, -80.0], [90.0, -90.0]]))  # probabilities round to 1 and 0
-    torch.testing.assert_close(sure, torch.tensor([80.0, -80.0]) + torch.tensor([1.0, -1.0]) * math.log(2), atol=1e-3, rtol=0)
+    plain, hazard, cox = Head(HEADS[0].endpoint, "binary"), HEADS[1], HEADS[2]
+    columns = [one[:, None] for one in said]
+    np.testing.assert_allclose(joint(plain, *columns), torch.logit(torch.sigmoid(said).mean(dim=0)), rtol=1e-5, atol=1e-6)
+    hazards = [one[:, None] - torch.arange(float(hazard.width)) for one in said]
+    mean = torch.stack([heads.scores(hazard, one)[:, 0] for one in hazards]).mean(dim=0)
+    np.testing.assert_allclose(joint(hazard, *hazards), mean.log(), rtol=1e-5)
+    mean = torch.stack([heads.scores(cox, one)[:, 0] for one in columns]).mean(dim=0)
+    np.testing.assert_allclose(joint(cox, *columns), mean, rtol=1e-5, atol=1e-6)
+    sure = joint(plain, torch.tensor([[80.0], [-80.0]]), torch.tensor([[90.0], [-90.0]]))  # probabilities round to 1 and 0
+    np.testing.assert_allclose(sure, np.array([80.0, -80.0]) + np.array([1.0, -1.0]) * math.log(2), atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["binary", "hazard", "cox"])
-def test_what_one_network_says_is_not_changed_by_a_bit(kind):
-    said = torch.randn(1, 1000, generator=torch.Generator().manual_seed(0)) * torch.logspace(-12, 2, 1000)
-    torch.testing.assert_close(late_fusion.mean_on_log_scale(kind, said), said[0], atol=0, rtol=0)
+def test_the_log_odds_of_one_network_are_not_changed_by_a_bit():
+    said = torch.randn(1000, 1, generator=torch.Generator().manual_seed(0)) * torch.logspace(-12, 2, 1000)[:, None]
+    assert np.array_equal(joint(Head(HEADS[0].endpoint, "binary"), said), said[:, 0].double().numpy())
 
 
 def test_with_two_seeds_the_evidence_is_that_of_the_mean_score(tiny):

@@ -130,7 +130,7 @@ def test_what_has_nothing_to_learn_has_no_prediction_and_labels_are_refused():
     constant = PrincipalRegressions(table * 0, (MGMT, OS))
     constant.fit(patients[:20], patients[20:])
     score, survival = constant.predict(blind(patients))
-    assert list(score) == ["patient", "endpoint", "score"]
+    assert list(score) == ["patient", "endpoint", "score", "class"]
     assert len(score) == len(survival) == 0
     with pytest.raises(IntegrityError, match="p3 was handed to a fitted predictor with its label"):
         model.predict(patients[3:4])

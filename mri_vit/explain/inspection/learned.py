@@ -30,6 +30,7 @@ from mri_vit.data.store import all_tokens, token_file
 from mri_vit.explain.faithfulness import randomised
 from mri_vit.explain.inspection.vit_numbers import InspectedFold
 from mri_vit.explain.methods.target import evidences
+from mri_vit.model import heads
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
 from mri_vit.train.feed import Feed
@@ -127,8 +128,7 @@ def measure_features(subject: InspectedFold) -> Features:
 
     for head in after.heads:
         readouts = [(net, lambda x, net=net, name=head.endpoint.name: evidences(net, x)[name]) for net in (after, permuted)]
-        unit = "log odds" if head.kind == "binary" else "risk"
-        add(head.endpoint.name, f"{head.endpoint.title} ({unit})", readouts, "permuted weights")
+        add(head.endpoint.name, f"{head.endpoint.title} ({heads.of(head.endpoint).unit})", readouts, "permuted weights")
     for index in leading_units(after, represented_by[after]):
         readouts = [(net, lambda x, index=index: x[:, index]) for net in (after, before)]
         add(f"unit_{index + 1}", f"unit {index + 1} of {represented_by[after].shape[1]}", readouts, "before training")

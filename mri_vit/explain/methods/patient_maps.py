@@ -33,6 +33,7 @@ from mri_vit.explain.methods.gradient import (
 from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air, scores_by_scan
 from mri_vit.explain.methods.rollout import HEADS, carried_back, cls_row, forward_pass, held_by_default
 from mri_vit.explain.methods.target import TargetSigns, predicted, target_signs
+from mri_vit.model import heads
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
@@ -245,8 +246,7 @@ def note(method: str, net: Network) -> str:
 
 def _explains(head: Head, signs: TargetSigns) -> str:
     """What an endpoint's maps explain: a class of a marker, or for survival the risk."""
-    name = head.endpoint.name
-    return f"{name} = {int(float(signs[name][0]) > 0)}" if head.kind == "binary" else f"higher risk ({name})"
+    return heads.of(head.endpoint).explains(head, float(signs[head.endpoint.name][0]))
 
 
 def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int32, UInt8
 
 from mri_vit.data import tokens
-from mri_vit.data.cohort import Patient, first_visits
+from mri_vit.data.cohort import Patient, first_visits, label_rows
 from mri_vit.data.volume import Volume, canonical, read, resample
 from mri_vit.data.volume import write as write_volume
 from mri_vit.errors import UsageError
@@ -34,6 +34,7 @@ from mri_vit.explain.outputs.records import (
     file_name,
     write_json,
 )
+from mri_vit.kinds.kind import labels
 from mri_vit.prepare.register import template
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
@@ -152,16 +153,9 @@ def groups(patients: Sequence[Patient], endpoint: Endpoint) -> tuple[Group, Grou
     who lived beyond it; a patient censored before it belongs to neither.
     """
     known = [patient for patient in patients if patient.knows(endpoint)]
-    if endpoint.kind == "binary":
-        one, zero = (frozenset(p.id for p in known if p.labels[endpoint.name] == value) for value in (1, 0))
-        return Group("1", f"{endpoint.name} = 1", one), Group("0", f"{endpoint.name} = 0", zero)
-    rows = [(patient.id, *(patient.labels[column] for column in endpoint.columns)) for patient in known]
-    deaths = [days for _, days, event in rows if event]
-    median = float(np.median(deaths)) if deaths else np.inf
-    early = frozenset(i for i, days, event in rows if event and days <= median)
-    late = frozenset(i for i, days, _ in rows if days > median)
-    when = f"{median:.0f} days" if deaths else "the median, unknown because no patient died"
-    return Group("early", f"died within {when}", early), Group("late", f"lived beyond {when}", late)
+    first, second = labels(endpoint).sides(endpoint, label_rows(known, endpoint))
+    one, other = (Group(name, words, frozenset(known[row].id for row in rows)) for name, words, rows in (first, second))
+    return one, other
 
 
 def largest_difference(

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from sklearn.metrics import roc_curve
 
+from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
-from mri_vit.report.figures import endpoint_curves, map_figures, panels
-from mri_vit.report.figures import endpoint_curves as survival_figures
+from mri_vit.report.figures import map_figures, of_kind, panels
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import (
-    BinaryEndpoint,
-    BinaryResult,
-    BinarySubgroup,
-    SurvivalEndpoint,
-    SurvivalResult,
-    SurvivalSubgroup,
-)
+from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
@@ -36,9 +26,6 @@ from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
 LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
-FLAGS = {"binary": "positive", "survival": "died"}
-
-Result = BinaryResult | SurvivalResult
 
 
 def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
@@ -59,10 +46,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
                 file_name("compared_models", endpoint.name),
                 panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
             )
-        if isinstance(measured, BinaryEndpoint):
-            yield from _binary(run, endpoint.name, measured)
-        else:
-            yield from _survival(endpoint.name, measured, survivors)
+        yield from of_kind.of(endpoint.kind).draw(run, endpoint, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
@@ -75,7 +59,7 @@ def risk_group_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
     parts = [
         _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
         for endpoint in run.study.endpoints
-        if endpoint.kind == "survival"
+        if labels(endpoint).of_visit
         for model in visible(metrics, metrics.endpoints[endpoint.name].models)
         for group, high in (("low risk", False), ("high risk", True))
     ]
@@ -130,71 +114,28 @@ def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke)
     return ForestRow(panels.shortened(label), text, value, low, high, stroke, filled=differs)
 
 
-def _binary(run: Run, name: str, measured: BinaryEndpoint) -> Iterator[tuple[str, Figure]]:
-    models = measured.models
-    for model, result in models.items():
-        yield file_name("roc", name, model), endpoint_curves.roc(_fold_curves(run, name, model), result.roc)
-    compared = {model: result for model, result in models.items() if is_compared(model)}
-    if len(compared) > 1:
-        yield file_name("roc", name), endpoint_curves.pooled_roc(compared)
-    if models:
-        # No label is known where only the shuffled control predicted the endpoint: its labels are permuted.
-        prevalence = measured.positive / measured.known if measured.known else math.nan
-        yield file_name("precision_recall", name), endpoint_curves.precision_recall(models, prevalence)
-    if calibrated := {model: result.calibration for model, result in models.items() if result.calibration}:
-        curves = {model: one.curve for model, one in calibrated.items() if one.curve}
-        bins = {model: one.bins for model, one in calibrated.items()}
-        yield file_name("calibration", name), endpoint_curves.calibration(bins, curves)
-    if useful := {model: result.net_benefit for model, result in models.items() if result.net_benefit}:
-        bands = {model: band for model in useful if (band := models[model].net_benefit_band)}
-        yield (
-            file_name("decision", name),
-            endpoint_curves.net_benefit(useful, measured.thresholds, measured.net_benefit_of_all, bands),
-        )
-    if refitted := {model: result.recalibrated.bins for model, result in models.items() if result.recalibrated}:
-        shown = {model: bins for model, bins in refitted.items() if is_compared(model)} or refitted
-        yield file_name("recalibration", name), endpoint_curves.calibration(shown, {})
-
-
-def _survival(name: str, measured: SurvivalEndpoint, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
-    models = measured.models
-    for model, result in models.items():
-        own = survivors.query("endpoint == @name and model == @model")
-        yield file_name("km", name, model), survival_figures.kaplan_meier(own, result.groups, result.at_risk_days)
-    if timed := {model: result for model, result in models.items() if result.auc_at}:
-        yield file_name("auc_time", name), survival_figures.auc_over_time(timed)
-    if curved := {model: result.curve for model, result in models.items() if result.curve}:
-        yield file_name("brier_time", name), survival_figures.brier_over_time(curved)
-    for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
-        then = {model: at for model, result in models.items() for at in result.calibration_at if at.days == days}
-        curves = {model: at.curve for model, at in then.items() if at.curve}
-        groups = {model: at.groups for model, at in then.items()}
-        yield file_name("calibration", name, str(days)), endpoint_curves.survival_calibration(groups, curves, days)
-    for days in sorted({at.days for result in models.values() for at in result.decision_at}):
-        decided = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
-        benefits = {model: at.net_benefit for model, at in decided.items()}
-        of_all = next(iter(decided.values())).net_benefit_of_all  # a model's: the shuffled control has other times
-        bands = {model: at.net_benefit_band for model, at in decided.items()}
-        yield file_name("decision", name, str(days)), endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands)
-    if (added := measured.added_value) and not isinstance(added.analysis, str):
-        yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis)
-
-
-def _subgroups(name: str, measured: BinaryEndpoint | SurvivalEndpoint) -> Iterator[tuple[str, Figure]]:
+def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]:
     """A forest per model: all patients first, then a heading per column with its levels below."""
-    styles, flag = panels.strokes(list(measured.models)), FLAGS[measured.kind]
+    styles = panels.strokes(list(measured.models))
     for model in dict.fromkeys(sub.model for sub in measured.subgroups):
         overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
         groups = [(model, [_whole("all patients", overall, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
             groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
-        measure = f"{symbol(overall)}, 95 % interval (patients, {flag})"
+        marked = part(measured.kind, "labels").marked_as
+        measure = f"{symbol(overall)}, 95 % interval (patients{f', {marked}' if marked else ''})"
         yield file_name("subgroups", name, model), panels.forest(groups, measure)
 
 
-def _level(sub: BinarySubgroup | SurvivalSubgroup, stroke: panels.Stroke) -> ForestRow:
+def _patients(sub: AnySubgroup) -> str:
+    """Patients, and how many of them are marked: 100, 45."""
+    marked = part(sub.kind_of, "labels").marked_as
+    return f"{sub.n}, {sub.tally.removesuffix(f' {marked}')}" if marked else f"{sub.n}"
+
+
+def _level(sub: AnySubgroup, stroke: panels.Stroke) -> ForestRow:
     row = _row("", "", sub, sub.n, stroke)
-    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({sub.n}, {sub.marked})", faint=sub.small)
+    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({_patients(sub)})", faint=sub.small)
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:
@@ -231,15 +172,3 @@ def _maps(scored: MapEvaluation) -> Iterator[tuple[str, Figure]]:
             yield file_name("map_cascade", name), map_figures.randomisation_cascade(endpoint.methods)
         if endpoint.agreement:
             yield file_name("map_agreement", name), map_figures.method_agreement(list(endpoint.methods), endpoint.agreement)
-
-
-def _fold_curves(run: Run, name: str, model: str) -> list[endpoint_curves.Curve]:
-    """The ROC curve of every fold that holds both classes, from the scores of its own model."""
-    endpoint = next(endpoint for endpoint in run.study.endpoints if endpoint.name == name)
-    rows = judged.known_rows(run.predictions, endpoint, model)
-    found_curves = []
-    for _, fold in rows.groupby(["repeat", "fold"]):
-        if fold.truth.nunique() == 2:
-            false_positives, true_positives, _ = roc_curve(fold.truth, fold.score)
-            found_curves.append((np.asarray(false_positives, float), np.asarray(true_positives, float)))
-    return found_curves

@@ -6,40 +6,28 @@ A row is a patient of a repeat, as `judged.known_rows` gives them; folds and rep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 from scipy.special import expit, ndtr
 from scipy.stats import kruskal
 from scipy.stats import t as student
 
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.concordance import concordance_counts
-from mri_vit.metrics.discrimination import wilson_of_auc, wilson_of_c
 from mri_vit.metrics.sample_size import Detection
 from mri_vit.metrics.transportability import i_squared, prediction_interval, random_effects
 from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, fold_of, rarer
-from mri_vit.report.numbers.sites import figure
+from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import averaged, first_repeat, fold_of, rarer
+from mri_vit.report.numbers.measures import Background
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP, MIN_EVENTS, MIN_OF_SITE, MIN_SITES, Apart, UnadjustedTest
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, Design, Estimate, Interval, Retraining, WithinSites
 from mri_vit.settings.schema import Endpoint
-
-
-@dataclass(frozen=True)
-class Background:
-    """What is known of a model's scores beside the rows."""
-
-    design: Design
-    nulls: pd.DataFrame  # predictions.NULL_COLUMNS, of this model and endpoint; empty where nothing was refitted
-    seeds: pd.DataFrame  # predictions.SEED_COLUMNS, likewise; empty where a fold had one network
-    site_of: Mapping[str, str]  # by patient; empty without sites
-    family: int = 1  # results whose p are corrected together
 
 
 @dataclass(frozen=True)
@@ -59,18 +47,19 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> A
     mean = _mean(found)
     refits = background.design not in NOT_TRAINED_ON
     free = _free(mean, refits, _detection(endpoint, rows, inflated, background.family))
-    low, high = _interval(endpoint, rows, mean, float(np.mean([one.variance for one in found])), refits)
+    variance = float(np.mean([one.variance for one in found]))  # of one repeat, for the patients are the same
+    low, high = measures.of(endpoint).interval(mean.value, variance, mean.error, averaged(rows), refits)
     return AgainstChance(
         judged=Estimate(value=mean.value, low=low, high=high),
-        chance_test=_refitted(rows, found[0], background, WITHIN[endpoint.kind], free) or free,
+        chance_test=_refitted(endpoint, rows, found[0], background, free) or free,
         retraining=_retrained(endpoint, rows, [one.value for one in found], background.seeds),
         within_sites=_within_sites(endpoint, rows, mean, inflated, background.site_of),
     )
 
 
 def within_folds(endpoint: Endpoint, rows: pd.DataFrame) -> list[WithinFold]:
-    """The AUC or C of pairs within a fold, of each repeat; influences are in the order of the repeat's rows."""
-    within = WITHIN[endpoint.kind]
+    """The judged figure of pairs within a fold, of each repeat; influences are in the order of the repeat's rows."""
+    within = measures.of(endpoint).within
     return [within(here, fold_of(here)) for _, here in rows.groupby("repeat", sort=True)]
 
 
@@ -89,18 +78,16 @@ def _retrained(endpoint: Endpoint, rows: pd.DataFrame, values: list[float], seed
     """
     if len(values) > 1 or not len(seeds):
         return retraining(values, "repeats")
-    judged, within = rows.drop(columns="score"), WITHIN[endpoint.kind]
-    trained = [judged.merge(by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
+    within = measures.of(endpoint).within
+    trained = [of_seed(endpoint, rows, own) for _, own in seeds.groupby("seed")]
     return retraining([within(here, fold_of(here)).value for here in trained], "seeds")
 
 
-def by_judged(seeds: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
-    """One seed's scores of the patients who are judged, by the columns that name a row of theirs.
-
-    As in `judged.known_rows`, the score is the mean over a patient's visits where the judged rows name no visit.
-    """
-    keys = [column for column in ("repeat", "fold", "patient", "session") if column in judged]
-    return seeds.astype({"score": float}).groupby(keys, sort=False).score.mean().reset_index()
+def of_seed(endpoint: Endpoint, rows: pd.DataFrame, seeds: pd.DataFrame) -> pd.DataFrame:
+    """The judged rows with one seed's scores in the place of their own."""
+    keys = [column for column in ("repeat", "fold", "patient", "session") if column in rows]
+    scores = labels(endpoint).scores_by(endpoint, seeds.astype({"score": float}), keys)
+    return rows.drop(columns=list(scores.columns)).merge(scores.reset_index(), on=keys, validate="one_to_one")
 
 
 def retraining(values: list[float], source: str) -> Retraining | None:
@@ -125,8 +112,11 @@ def _detection(endpoint: Endpoint, rows: pd.DataFrame, inflated: float, results:
 
     As `crossval.power` has it before a run.
     """
-    untied = within_folds(endpoint, rows.assign(score=np.arange(len(rows), dtype=float)))
-    return Detection(float(np.mean([one.error for one in untied])), inflated, results)
+    of_kind, errors = labels(endpoint), []
+    for _, here in rows.groupby("repeat", sort=True):
+        known = of_kind.arrays(here)[0]
+        errors.append(of_kind.within(known, of_kind.untied(known), fold_of(here)).error)
+    return Detection(float(np.mean(errors)), inflated, results)
 
 
 def _free(found: WithinFold, refits: bool, test: Detection) -> UnadjustedTest:
@@ -147,7 +137,7 @@ def _free(found: WithinFold, refits: bool, test: Detection) -> UnadjustedTest:
 
 
 def _refitted(
-    rows: pd.DataFrame, found: WithinFold, background: Background, within: Within, free: UnadjustedTest
+    endpoint: Endpoint, rows: pd.DataFrame, found: WithinFold, background: Background, free: UnadjustedTest
 ) -> UnadjustedTest | None:
     """The test by refits of the first repeat on permuted labels; None where there are none, or too few to decide.
 
@@ -160,7 +150,7 @@ def _refitted(
     if not len(nulls) or math.isnan(found.value):
         return None
     once = first_repeat(rows)
-    weight = {fold: _pairs(once.loc[once.fold == fold], within) for fold in once.fold.unique().tolist()}
+    weight = labels(endpoint).fold_weights(labels(endpoint).arrays(once)[0], once.fold.to_numpy())
     values = nulls.pivot(index="draw", columns="fold", values="value")
     weights = np.where(values.isna(), 0.0, [weight.get(fold, 0.0) for fold in values.columns])  # an undefined fold weighs nothing
     total = weights.sum(axis=1)
@@ -183,15 +173,6 @@ def _refitted(
     )
 
 
-def _interval(endpoint: Endpoint, rows: pd.DataFrame, mean: WithinFold, variance: float, refits: bool) -> tuple[float, float]:
-    """Of the mean figure; `variance` is that of one repeat, for the patients are the same."""
-    if endpoint.kind == "survival":
-        return wilson_of_c(mean.value, variance, mean.error**2, refits)
-    truth = flags(averaged(rows).truth)
-    variance = 0.0 if math.isnan(variance) else variance  # one patient of a class has none; Newcombe's is left
-    return wilson_of_auc(mean.value, variance, int(truth.sum()), int((~truth).sum()), refits)
-
-
 def _mean(found: Sequence[WithinFold]) -> WithinFold:
     """The mean figure of several repeats; error and influences of one, for the patients are the same."""
     value, error = (float(np.mean([getattr(one, name) for one in found])) for name in ("value", "error"))
@@ -208,7 +189,8 @@ def _within_sites(
     had no part 4 to 70 % look so, 0 to 1.3 % differ (`pipelines/reproduce.py null_studies/beside`). The difference has the
     variance of scores as given, because both figures share what folds learn from each other.
     """
-    within = WITHIN[endpoint.kind]
+    of_kind = measures.of(endpoint)
+    within = of_kind.within
     rows = rows.assign(site=rows.patient.map(site_of).fillna(""))
     rows = rows.loc[rows.site != ""]
     if rows.site.nunique() < 2:
@@ -217,7 +199,7 @@ def _within_sites(
     cells = [within(here, here.groupby(["fold", "site"]).ngroup().to_numpy()) for here in repeats]
     found = _mean(cells)
     people = averaged(rows).merge(rows[["patient", "site"]].drop_duplicates(), on="patient")
-    alone = {str(site): here for site, here in people.groupby("site") if _pairs(here.assign(repeat=0), within)}
+    alone = {str(site): here for site, here in people.groupby("site") if not math.isnan(of_kind.estimate(here))}
     figures = [within(here, np.zeros(len(here))).value for here in alone.values()]
     if len(figures) < 2 or math.isnan(found.value):
         return None
@@ -244,7 +226,7 @@ def between_sites(endpoint: Endpoint, alone: Mapping[str, pd.DataFrame]) -> dict
     A site is compared with the mean of the others, each weighing as its variance has it; Holm's method over the sites.
     """
     large = {site: here for site, here in alone.items() if rarer(endpoint, here) >= MIN_OF_SITE}
-    enough = {site: one for site, here in large.items() if np.isfinite(one := figure(endpoint, here).on_logit).all()}
+    enough = {site: one for site, here in large.items() if np.isfinite(one := measures.of(endpoint).figure(here).on_logit).all()}
     values, variances = np.array(list(enough.values())).reshape(-1, 2).T
     low, high = expit(prediction_interval(values, variances)).tolist() if len(enough) >= MIN_SITES else (math.nan, math.nan)
     weight = 1 / variances
@@ -271,29 +253,10 @@ def scales_apart(endpoint: Endpoint, rows: pd.DataFrame, pooled: float, within: 
     once = first_repeat(rows)
     if not abs(pooled - within) > MAX_POOLING_GAP or rarer(endpoint, averaged(once)) < MIN_EVENTS:
         return None
-    same = once.score - once.groupby("truth" if endpoint.kind == "binary" else "event").score.transform("mean")
+    if not (alike := measures.of(endpoint).alike):
+        return None
+    same = once.score - once.groupby(alike).score.transform("mean")
     if np.ptp(same) < 1e-9 * np.ptp(once.score):  # rounding: every score is the mean of its outcome
         return None
     test = kruskal(*(of_fold.to_numpy(float) for _, of_fold in same.groupby(fold_of(once))))
     return Apart(pooled, within, rows.repeat.nunique()) if test.pvalue <= ALPHA else None
-
-
-def _pairs(here: pd.DataFrame, within: Within) -> float:
-    """Pairs of patients that can be compared."""
-    if within is _auc:
-        positives = int(here.truth.sum())
-        return float(positives * (len(here) - positives))
-    return float(sum(concordance_counts(floats(here.time_days), flags(here.event), floats(here.score))))
-
-
-def _auc(here: pd.DataFrame, group: Groups) -> WithinFold:
-    return within_fold.within_fold_auc(flags(here.truth), floats(here.score), group)
-
-
-def _c(here: pd.DataFrame, group: Groups) -> WithinFold:
-    return within_fold.within_fold_c(floats(here.time_days), flags(here.event), floats(here.score), group)
-
-
-Groups = Float[np.ndarray, " n"]
-Within = Callable[[pd.DataFrame, np.ndarray], WithinFold]
-WITHIN: Mapping[str, Within] = {"binary": _auc, "survival": _c}

@@ -18,16 +18,15 @@ from jaxtyping import Bool, Float, Int
 from mri_vit.data.cohort import MASKS, Patient
 from mri_vit.data.columns import MISSING, numbers
 from mri_vit.data.covariates import clinical_columns
-from mri_vit.metrics import discrimination
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
-from mri_vit.metrics.discrimination import wilson_of_auc
 from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.prepare.patient import kind_of_reason
-from mri_vit.report.numbers import survival
-from mri_vit.report.numbers.judged import averaged, flags, floats, outcome
+from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import averaged
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.endpoints import FollowUp
-from mri_vit.report.schema.measured import TABLE_DAYS, EndpointKind, SubgroupFigures
+from mri_vit.report.schema.measured import TABLE_DAYS, SubgroupFigures
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, Design
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
@@ -41,7 +40,6 @@ MIN_DISTINCT_VALUES = 6  # a column of fewer different numbers is a code or a gr
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
 # doi:10.1056/NEJMoa1611977
 Counts = Int[np.ndarray, " k"]  # of k levels
-LABELS = {"binary": "positive", "survival": "died"}  # what is counted
 
 
 @dataclass(frozen=True)
@@ -214,20 +212,29 @@ def _counts(own: Counts, n: int, other: Counts | None) -> Cell:
 
 def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None) -> list[Row]:
     """How many labels are known and positive, and of survival how long patients were followed."""
-    level = LABELS[endpoint.kind]
-    labels = [_known(group.rows, endpoint) for group in groups]
+    of_kind, groups_known = measures.of(endpoint), [_known(group.rows, endpoint) for group in groups]
+    levels = of_kind.levels(endpoint)
+    if not levels:
+        index = pd.concat([group.rows for group in groups]).index.unique()
+        values = pd.Series(pd.concat([known.iloc[:, 0] for known in groups_known]))
+        return [_of_numbers(endpoint.name, values.loc[~values.index.duplicated()].reindex(index), groups, before)]
     others = [_known(group.others, endpoint) if group.others is not None else None for group in groups]
     cells = []
-    for group, known, other in zip(groups, labels, others, strict=True):
-        apart = math.nan if other is None else difference_of_shares(_classes(known), _classes(other))
-        cells.append(_cell(len(group.rows), len(known), counts=(int(_flag(known).sum()),), difference=apart))
+    for group, known, other in zip(groups, groups_known, others, strict=True):
+        own = of_kind.level_counts(endpoint, known.to_numpy())
+        apart = math.nan
+        if other is not None:
+            apart = difference_of_shares(
+                _classes(own, len(known)), _classes(of_kind.level_counts(endpoint, other.to_numpy()), len(other))
+            )
+        cells.append(_cell(len(group.rows), len(known), counts=own, difference=apart))
     if before:
-        there = _there(before, endpoint.name, "label")
-        classes = np.array([*there.counts, there.known - sum(there.counts)])
-        cells.append(_differing(there, difference_of_shares(classes, _classes(labels[0]))))
-    rows = [Row(column=endpoint.name, kind="label", levels=(level,), lumped=0, cells=tuple(cells))]
-    if endpoint.kind == "survival":
-        rows.append(_follow_up(endpoint, groups, labels, before))
+        there = _there(before, endpoint.name, "label", len(levels))
+        here = _classes(cells[0].counts, len(groups_known[0]))
+        cells.append(_differing(there, difference_of_shares(_classes(there.counts, there.known), here)))
+    rows = [Row(column=endpoint.name, kind="label", levels=levels, lumped=0, cells=tuple(cells))]
+    if labels(endpoint).of_visit:
+        rows.append(_follow_up(endpoint, groups, groups_known, before))
     return rows
 
 
@@ -243,27 +250,36 @@ def _follow_up(endpoint: Endpoint, groups: Sequence[_Group], labels: Sequence[pd
 
 def _known(rows: pd.DataFrame, endpoint: Endpoint) -> pd.DataFrame:
     """The label columns of those whose label is known, as numbers."""
-    columns = [pd.Series(pd.to_numeric(_filled(rows, name), errors="coerce"), dtype=float) for name in endpoint.columns]
-    return pd.concat(columns, axis=1).dropna()
+    columns = {name: [_label(endpoint, name, cell) for cell in _filled(rows, name)] for name in endpoint.columns}
+    return pd.DataFrame(columns, index=rows.index, dtype=float).dropna()
+
+
+def _label(endpoint: Endpoint, column: str, cell: str | None) -> float:
+    """NaN of a cell that is empty or cannot be read."""
+    try:
+        return labels(endpoint).read(endpoint, column, cell) if cell else math.nan
+    except ValueError:
+        return math.nan
 
 
 def _flag(known: pd.DataFrame) -> np.ndarray:
     return known.iloc[:, -1].to_numpy() == 1
 
 
-def _classes(known: pd.DataFrame) -> np.ndarray:
-    positive = int(_flag(known).sum())
-    return np.array([positive, len(known) - positive])
+def _classes(counts: Sequence[int], known: int) -> np.ndarray:
+    """The counts, and how many are of none of these levels."""
+    rest = known - sum(counts)
+    return np.array([*counts, rest] if rest or len(counts) == 1 else counts)
 
 
 def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:
     return next((row for row in table.rows if (row.column, row.kind) == (column, kind)), None) if table else None
 
 
-def _there(before: Table1, column: str, kind: ColumnKind) -> Cell:
+def _there(before: Table1, column: str, kind: ColumnKind, levels: int = 1) -> Cell:
     """All patients of the cohort that the models come from; a characteristic that it lacks is known for none."""
     row = _found(before, column, kind)
-    return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) if kind == "label" else ())
+    return row.cells[0] if row else _cell(before.splits[0].n, 0, counts=(0,) * levels if kind == "label" else ())
 
 
 def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) -> Cell:
@@ -275,7 +291,7 @@ def _cell(n: int, known: int, counts: tuple[int, ...] = (), **figures: float) ->
 
 
 def subgroup_figures(
-    kind: EndpointKind,
+    endpoint: Endpoint,
     cohort: pd.DataFrame,
     columns: tuple[str, ...],
     tables: Mapping[str, pd.DataFrame],
@@ -285,10 +301,16 @@ def subgroup_figures(
 
     Intervals allow for refitting unless no model was trained on these patients.
     """
-    of_kind = _auc if kind == "binary" else _harrell_c
-    refits = design not in NOT_TRAINED_ON
+    of_kind, refits = measures.of(endpoint), design not in NOT_TRAINED_ON
     return tuple(
-        SubgroupFigures(*group, len(here), *of_kind(here, refits)) for group, here in _subgroups(cohort, columns, tables)
+        SubgroupFigures(
+            *group,
+            len(here),
+            of_kind.level_counts(endpoint, of_kind.labels.arrays(here)[0]),
+            of_kind.rarer(here),
+            *of_kind.part_of_cohort(here, refits),
+        )
+        for group, here in _subgroups(cohort, columns, tables)
     )
 
 
@@ -334,22 +356,6 @@ def ordered_levels(level_of: pd.Series) -> list[str]:
     return sorted(
         level_of.unique(), key=lambda level: (level == "missing", level == "other", not level.startswith("under "), level)
     )
-
-
-def _auc(here: pd.DataFrame, refits: bool) -> tuple[int, int, float, float, float]:
-    """Patients with the label, those of the rarer class, and the AUC with its interval; an undefined value has no interval."""
-    truth, score = flags(here.truth), floats(here.score)
-    value, positive = discrimination.auc(truth, score), int(truth.sum())
-    variance = discrimination.delong_variance(truth, score)
-    low, high = wilson_of_auc(value, variance, positive, len(here) - positive, refits=refits)
-    return positive, min(positive, len(here) - positive), value, low, high
-
-
-def _harrell_c(here: pd.DataFrame, refits: bool) -> tuple[int, int, float, float, float]:
-    """Likewise deaths, twice, and C."""
-    seen = outcome(here)
-    found, events = survival.of_harrell(seen, refits), int(seen.event.sum())
-    return events, events, found.value, found.low, found.high
 
 
 def follow_up_of(time_days: Float[np.ndarray, " n"], event: Bool[np.ndarray, " n"]) -> FollowUp:

@@ -1,9 +1,6 @@
 """Two models on the same patients: the compared models against controls and against the study's own, and every pair.
 
-For the pairs each model is measured once on the patients that it shares with
-others, and once on each resample of these, so that 1300 pairs of 52 models cost little more than 52 models.
-
-n is the number of patients, m the number of models, b the number of resamples, t the number of days.
+For the pairs see `paired`.
 """
 
 from __future__ import annotations
@@ -12,17 +9,16 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
 
-from mri_vit.metrics import comparison, concordance, discrimination, intervals, ipcw, within_fold
+from mri_vit.metrics import comparison, within_fold
 from mri_vit.metrics.comparison import Comparison
-from mri_vit.metrics.within_fold import WithinFold
-from mri_vit.report.numbers import chance
-from mri_vit.report.numbers.judged import averaged, by_fold, flags, floats, outcome, outside
+from mri_vit.report.numbers import chance, measures
+from mri_vit.report.numbers.judged import averaged, by_fold, floats
+from mri_vit.report.numbers.paired import Shared, Tables
 from mri_vit.report.schema.measured import Measurement
 from mri_vit.report.schema.parts import Difference, Pair, ResampledTest
 from mri_vit.settings.recipe import PERMUTED
@@ -79,7 +75,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
         z=found.z,
         p=found.p,
         n=ours.patient.nunique(),
-        nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), ESTIMATE[endpoint.kind]),
+        nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), measures.of(endpoint).estimate),
     )
 
 
@@ -105,15 +101,6 @@ def best_control(tests: Mapping[str, UnadjustedComparison], models: Mapping[str,
     return UnadjustedBest(strongest, least, p[least])
 
 
-def _auc(people: pd.DataFrame) -> float:
-    return discrimination.auc(flags(people.truth), floats(people.score))
-
-
-def _c(people: pd.DataFrame) -> float:
-    seen = outcome(people)
-    return concordance.harrell_c(seen.time_days, seen.event, seen.risk)
-
-
 def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> ResampledTest | None:
     """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds."""
     if pairs.repeat.nunique() < 2:
@@ -125,36 +112,6 @@ def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]
         return None
     t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
     return ResampledTest(t=t, p=p, splits=int((~np.isnan(differences)).sum()))
-
-
-ESTIMATE: Mapping[str, Callable[[pd.DataFrame], float]] = {"binary": _auc, "survival": _c}
-
-
-Tables = Mapping[str, pd.DataFrame]
-Drawn = Float[np.ndarray, "b n"]
-
-
-@dataclass(frozen=True)
-class MeasuredFigure:
-    """A figure of m models on the same patients, and on each of b resamples of these."""
-
-    column: Mapping[str, int]  # of each model
-    value: Float[np.ndarray, " m"]
-    draws: Float[np.ndarray, "b m"]
-
-    def difference(self, model: str, other: str, inflated: float) -> Comparison:
-        a, b = self.column[model], self.column[other]
-        return comparison.paired_comparison(float(self.value[a] - self.value[b]), self.draws[:, a] - self.draws[:, b], inflated)
-
-
-@dataclass(frozen=True)
-class Shared:
-    """Models on the patients and repeats that they share: one row per patient, each model's mean score, and its AUC or C."""
-
-    people: pd.DataFrame
-    scores: Mapping[str, Float[np.ndarray, " n"]]
-    within_folds: Mapping[str, list[WithinFold]]  # of each repeat
-    measured: dict[str, MeasuredFigure] = field(default_factory=dict)  # by figure, once it was asked for
 
 
 def pairs_of_endpoint(
@@ -182,7 +139,7 @@ def pairs_of_endpoint(
         both = shared[key]
         if not len(both.people):
             continue
-        errors = _brier(both, model, other, seed) if endpoint.kind == "binary" else _integrated(both, alive, model, other, seed)
+        errors = measures.of(endpoint).paired_loss(both, alive, (model, other), seed)
         found.append(
             Pair(
                 model=model,
@@ -200,68 +157,10 @@ def _shared(endpoint: Endpoint, tables: Tables) -> Shared:
     people = {model: averaged(rows) for model, rows in of_rows.items()}
     return Shared(
         people=next(iter(people.values())),
+        tables=people,
         scores={model: floats(one.score) for model, one in people.items()},
         within_folds={model: chance.within_folds(endpoint, rows) for model, rows in of_rows.items()},
     )
-
-
-def _brier(both: Shared, model: str, other: str, seed: int) -> MeasuredFigure | None:
-    """Of the Brier score; None unless both models' scores are probabilities."""
-    if outside(both.scores[model]) or outside(both.scores[other]):
-        return None
-    if "brier" not in both.measured:
-        truth = flags(both.people.truth)
-        errors = {name: (score - truth) ** 2 for name, score in both.scores.items()}
-        both.measured["brier"] = _measure_figure(
-            {name: lambda drawn, error=error: drawn @ error / len(error) for name, error in errors.items()},
-            np.array([error.mean() for error in errors.values()]),
-            len(truth),
-            seed,
-        )
-    return both.measured["brier"]
-
-
-def _integrated(both: Shared, alive: Tables, model: str, other: str, seed: int) -> MeasuredFigure | None:
-    """Of the integrated Brier score, of patients with probabilities by both models at the same horizons; None without any."""
-    ours, theirs = alive[model], alive[other]
-    if not len(ours) or not len(theirs) or not ours.columns.equals(theirs.columns):
-        return None
-    known = both.people.patient[both.people.patient.isin(ours.index) & both.people.patient.isin(theirs.index)]
-    if not len(known):
-        return None
-    figure = f"{tuple(known)} {tuple(ours.columns)}"
-    if figure not in both.measured:
-        people = both.people.set_index("patient").loc[known]
-        time_days, event = floats(people.time_days), flags(people.event)
-        days = ours.columns.to_numpy(dtype=float)
-        chances = {
-            name: table.loc[known].to_numpy(dtype=float)
-            for name, table in alive.items()
-            if name in both.scores and table.columns.equals(ours.columns) and known.isin(table.index).all()
-        }
-        both.measured[figure] = _measure_figure(
-            {
-                name: lambda drawn, chance=chance: ipcw.integral(ipcw.drawn_brier(time_days, event, chance, days, drawn), days)
-                for name, chance in chances.items()
-            },
-            np.array([ipcw.integrated_brier(time_days, event, chance, days) for chance in chances.values()]),
-            len(known),
-            seed,
-        )
-    return both.measured[figure]
-
-
-def _measure_figure(
-    of_models: Mapping[str, Callable[[Drawn], Float[np.ndarray, " b"]]], value: Float[np.ndarray, " m"], patients: int, seed: int
-) -> MeasuredFigure:
-    """Each model's figure on the same resamples."""
-    draws = intervals.distribution(
-        lambda drawn: np.stack([of_model(drawn) for of_model in of_models.values()], axis=1),
-        np.zeros(patients),
-        np.random.default_rng(seed),
-        comparison.PAIRED_RESAMPLES,
-    )
-    return MeasuredFigure({model: column for column, model in enumerate(of_models)}, value, draws)
 
 
 def _part(found: Comparison) -> Difference:

@@ -6,6 +6,7 @@ Repeats and folds are counted from 0, as in `predictions.csv`.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,12 +15,12 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics import discrimination, intervals, survival
 from mri_vit.metrics.calibration import smooth_calibration
 from mri_vit.metrics.calibration_curve import Reliability
 from mri_vit.metrics.survival import SurvivalCalibration
-from mri_vit.report.schema.endpoints import BinaryFold, SurvivalFold
-from mri_vit.report.schema.parts import OWN, CalibrationGroup, Estimate, Repeat, SmoothCurve
+from mri_vit.report.schema.parts import OWN, CalibrationGroup, Estimate, Fold, Repeat, SmoothCurve
 from mri_vit.settings.recipe import NOT_COMPARED
 from mri_vit.settings.schema import Endpoint
 
@@ -38,20 +39,10 @@ def in_order(models: list[str]) -> list[str]:
 def known_rows(predictions: pd.DataFrame, endpoint: Endpoint, model: str) -> pd.DataFrame:
     """One model's rows of a run's predictions, of patients whose label is known: a row for each patient and repeat.
 
-    `truth` or (`time_days`, `event`) are ready to use. Of several visits, the first known label is the patient's; a binary score
-    is the mean over all visits, while of survival the first visit with a known label speaks alone, because time counts from
-    that visit, and a later scan was only made of a patient who had lived until then.
+    Scores are in `score`, labels in the columns of the endpoint's kind; see `Labels.known_rows`.
     """
     rows = predictions.loc[(predictions.endpoint == endpoint.name) & (predictions.model == model)]
-    if endpoint.kind == "survival":
-        rows = rows.dropna(subset=["time_days", "event"]).drop_duplicates(["repeat", "patient"])
-        rows = rows.astype({"score": float, "time_days": float, "threshold": float})
-        return rows.assign(event=rows.event.astype(float) == 1).reset_index(drop=True)
-    rows = rows.astype({"score": float, "truth": float, "threshold": float})
-    visits = {column: "first" for column in ("model", "endpoint", "truth", "threshold")}  # the first that is not missing
-    rows = rows.groupby(["repeat", "fold", "patient"], sort=True).agg({"score": "mean", **visits}).reset_index()
-    rows = rows.dropna(subset=["truth"]).reset_index(drop=True)
-    return rows.assign(truth=rows.truth == 1)
+    return labels(endpoint).known_rows(endpoint, rows)
 
 
 def averaged(rows: pd.DataFrame) -> pd.DataFrame:
@@ -59,8 +50,9 @@ def averaged(rows: pd.DataFrame) -> pd.DataFrame:
 
     `group` is the fold of a single repeat. Over several repeats a mean score is no one model's, and all are of one group.
     """
-    labels = {column: "first" for column in ("truth", "time_days", "event", "fold") if column in rows}
-    people = rows.groupby("patient", sort=True).agg({"score": "mean", **labels}).reset_index()
+    kept = {column: "first" for column in ("truth", "time_days", "event", "label", "fold") if column in rows}
+    scores = {column: "mean" for column in rows if column == "score" or re.fullmatch(r"p\d+", column)}
+    people = rows.groupby("patient", sort=True).agg({**scores, **kept}).reset_index()
     return people.assign(group=people.fold if rows.repeat.nunique() == 1 else 0).drop(columns="fold")
 
 
@@ -102,9 +94,7 @@ def chances_alive(predicted: pd.DataFrame, endpoint: Endpoint, rows: pd.DataFram
 
 def rarer(endpoint: Endpoint, people: pd.DataFrame) -> int:
     """Patients of the rarer class, or deaths, of a table with a row per patient."""
-    if endpoint.kind == "survival":
-        return int(people.event.sum())
-    return int(min(people.truth.sum(), (~flags(people.truth)).sum()))
+    return labels(endpoint).count_rarer(labels(endpoint).arrays(people)[0])
 
 
 def has_folds(rows: pd.DataFrame) -> bool:
@@ -134,7 +124,7 @@ class FoldSummary:
     repeats: tuple[Repeat, ...]
 
 
-def fold_summary(folds: Sequence[BinaryFold | SurvivalFold], figures: Sequence[float]) -> FoldSummary:
+def fold_summary(folds: Sequence[Fold], figures: Sequence[float]) -> FoldSummary:
     """Folds put together, by the figure of each."""
     values = np.array(figures, dtype=float)
     repeats = np.array([fold.repeat for fold in folds])

@@ -20,10 +20,11 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from scipy.special import logit
 
 from mri_vit.errors import UsageError
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics import intervals
+from mri_vit.report.numbers import measures
 from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.schema.parts import Estimate, Mean
 from mri_vit.report.schema.patients import (
@@ -162,7 +163,6 @@ def _by_scan(rows: list[list[float]], channels: Sequence[str], seed: int) -> Sco
 
 MODEL = VIT  # whose maps a run holds, beside comparators'
 RANDOM = "random"  # the random order of deletion, beside the methods
-PROBABILITY_EPS = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
 SIMILARITIES = ("shuffled", "folds", "noise", "shift")  # rank correlations with another map of the same patient
 OF_HITS = ("hit_chance", "hit_simulated")  # what chance gives beside the hits: exactly, and by simulation
 NUMBERS = ("hit", *OF_HITS, "energy", "tumour_share", "energy_simulated", *SIMILARITIES)
@@ -208,15 +208,13 @@ def spread(predictions: pd.DataFrame, endpoint: Endpoint, model: str = MODEL) ->
 
     Of a patient's visits the first counts, here too.
     """
-    rows = predictions.loc[
-        (predictions.endpoint == endpoint.name) & (predictions.model == model) & (predictions.repeat == 0),
-        ["patient", "fold", "score"],
-    ]
-    rows = rows.drop_duplicates("patient").dropna(subset=["score"])
-    score = rows.score.astype(float)
-    evidence = logit(score.clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS)) if endpoint.kind == "binary" else score
-    deviations = evidence.groupby(rows.fold).std()
-    return {int(fold): float(value) for fold, value in deviations.items() if value > 0}
+    rows = predictions.loc[(predictions.endpoint == endpoint.name) & (predictions.model == model) & (predictions.repeat == 0)]
+    first = rows.groupby("patient").session.transform("first") == rows.session
+    rows = rows.loc[first].dropna(subset=["score"]).astype({"score": float})
+    people = labels(endpoint).scores_by(endpoint, rows, ["patient", "fold"])
+    evidence = pd.Series(measures.of(endpoint).evidence(endpoint, people), people.index)
+    found = pd.Series(evidence.groupby(level="fold").std())
+    return {int(fold): float(value) for fold, value in zip(found.index, found, strict=True) if value > 0}
 
 
 def _endpoint(

@@ -16,9 +16,11 @@ from jaxtyping import Float
 from scipy.special import ndtr
 from scipy.stats import binom, rankdata
 
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics import concordance
 from mri_vit.metrics.survival import censoring_survival
-from mri_vit.report.numbers.judged import averaged, first_repeat, flags, floats, outcome
+from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import averaged, first_repeat, floats, outcome
 from mri_vit.report.schema.measured import TAU_DAYS, Contradiction, Ordered
 from mri_vit.settings.schema import Endpoint
 
@@ -69,20 +71,22 @@ def ordered(
 
     Formula: Spearman's correlation over strata: z = sum_s sum_i a_i b_i / sqrt(sum_s A_s B_s / (n_s - 1)), a and b the ranks of
     score and place less their mean in the stratum, A_s and B_s their sums of squares. Of survival both are residuals on the rank
-    of the time, and n_s - 2 takes the place of n_s - 1: who was seen earlier was followed longer.
+    of the time, and n_s - 2 takes the place of n_s - 1: who was seen earlier was followed longer. So they are of a number on its
+    rank.
     """
     once = first_repeat(rows)
-    survival = endpoint.kind == "survival"
-    once = once.assign(site=once.patient.map(site_of).fillna(""), outcome=once.event if survival else once.truth)
+    of_kind, survival = measures.of(endpoint), labels(endpoint).of_visit
+    outcome_of = once[of_kind.alike] if of_kind.alike else 0
+    once = once.assign(site=once.patient.map(site_of).fillna(""), outcome=outcome_of)
     found = []
     for name, place_of in orders.items():
         product, variance, squares = 0.0, 0.0, np.zeros(2)
         for _, here in once.assign(place=once.patient.map(place_of)).groupby(["fold", "outcome", "site"]):
-            freedom = len(here) - 1 - survival
+            along = floats(here.time_days) if survival else None if of_kind.alike else floats(here.truth)
+            freedom = len(here) - 1 - (along is not None)
             if freedom < 1:
                 continue
-            days = floats(here.time_days) if survival else None
-            a, b = _centred(floats(here.score), days), _centred(floats(here.place), days)
+            a, b = _centred(floats(here.score), along), _centred(floats(here.place), along)
             product += float(a @ b)
             variance += float(a @ a) * float(b @ b) / freedom
             squares += a @ a, b @ b
@@ -107,9 +111,9 @@ def outcomes(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]
     known: dict[str, list[str]] = {}
     for name, models in tables.items():
         for rows in list(models.values())[:1]:
-            columns = ["time_days", "event"] if "event" in rows else ["truth"]
-            for patient, *labels in first_repeat(rows)[["patient", *columns]].itertuples(index=False):
-                known.setdefault(patient, []).append(f"{name}: {labels}")
+            columns = [column for column in ("truth", "time_days", "event", "label") if column in rows]
+            for patient, *own in first_repeat(rows)[["patient", *columns]].itertuples(index=False):
+                known.setdefault(patient, []).append(f"{name}: {own}")
     return {patient: "; ".join(labels) for patient, labels in known.items()}
 
 
@@ -152,28 +156,30 @@ def scans_of_one(rows: pd.DataFrame, site_of: Mapping[str, str]) -> list[tuple[s
     is at most as probable as a binomial one of the mean probability. Nothing is said where the stem is the site.
     """
     people = averaged(rows)
-    label = flags(people.event if "event" in people else people.truth)
+    label = next(people[column].to_numpy() for column in ("event", "label", "truth") if column in people)
     stem = people.patient.astype(str).str.replace(LAST_PART, "", regex=True)
     groups = [here for here in people.groupby(stem).groups.values() if 1 < len(here) <= MAX_VISITS]
     site = people.patient.map(site_of).fillna("")
     sites = [set(site[here]) for here in groups]
     if not groups or (all(len(one) == 1 for one in sites) and len(set().union(*sites)) == len(groups) > 1):
         return []
-    agreeing = [here for here in groups if np.ptp(label[here].astype(int)) == 0]
-    share = float(label.mean())
-    chance = float(np.mean([share ** len(here) + (1 - share) ** len(here) for here in groups]))
+    agreeing = [here for here in groups if len(np.unique(label[here])) == 1]
+    shares = np.unique(label, return_counts=True)[1] / len(label)
+    chance = float(np.mean([(shares ** len(here)).sum() for here in groups]))
     if len(agreeing) < AGREEING * len(groups) or binom.sf(len(agreeing) - 1, len(groups), chance) > FALSE_ALARMS / 10:
         return []
     return [tuple(people.patient[here]) for here in agreeing]
 
 
 def contradiction(rows: pd.DataFrame, results: int) -> Contradiction | None:
-    """Harrell's and Uno's C where they lie further apart than they do in risks of nothing.
+    """Harrell's and Uno's C where they lie further apart than they do in risks of nothing; None of what is no survival.
 
     Formula: the difference is a sum over pairs with the weights 1 / P - w / Q of the deaths, P and Q the sums of both Cs' pairs,
     so that its variance without a signal is exact (`concordance.PatientPairs.null_variance`); its p is normal. Where a few
     late deaths have nearly all the weight of Uno's C, anything might come of it, and it is enough that they are so few.
     """
+    if "event" not in rows:
+        return None
     seen = outcome(averaged(rows))
     died = seen.time_days[seen.event]
     tau = min(TAU_DAYS, float(seen.time_days.max()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ import numpy as np
 import pandas as pd
 from scipy.stats import fisher_exact, mannwhitneyu
 
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics.comparison import holm
-from mri_vit.metrics.within_fold import PairErrors, label_errors, survival_errors
-from mri_vit.report.numbers.judged import flags, floats, fold_of, known_rows
+from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import fold_of, known_rows
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.measured import ALPHA, Worst
 from mri_vit.report.schema.patients import Association, Patient, PatientResult, Trait
@@ -60,32 +62,29 @@ def measure(run: Run, models: Mapping[str, str]) -> tuple[Patient, ...]:
 
 def _results(run: Run, endpoint: Endpoint, model: str) -> dict[str, PatientResult]:
     """Each patient's result on an endpoint."""
-    known = known_rows(run.predictions, endpoint, model)
-    binary = endpoint.kind == "binary"
-    errors = _errors(known, binary)
-    known = known.assign(wrong=errors.wrong, pairs=errors.pairs, label=known.truth if binary else known.event)
+    known, of_kind = known_rows(run.predictions, endpoint, model), measures.of(endpoint)
+    errors = of_kind.errors(known, fold_of(known))
+    known = known.assign(wrong=errors.wrong, pairs=errors.pairs, flag=of_kind.flag(known), words=of_kind.label(endpoint, known))
     rows = _all_patients(run, endpoint, model, known)
     if not len(rows):
         return {}
     of_fold = rows.groupby(["repeat", "fold"]).score
     rows["rank"] = (of_fold.rank() - 0.5) / of_fold.transform("size")
-    combined = {"score": "mean", "rank": "mean", "wrong": "sum", "pairs": "sum", "label": "first", "time_days": "first"}
-    people = rows.groupby("patient").agg(combined).reset_index()
+    combined = {"score": "mean", "rank": "mean", "wrong": "sum", "pairs": "sum", "time_days": "first"}
+    shares = {column: "mean" for column in rows if re.fullmatch(r"p\d+", column)}
+    people = rows.groupby("patient").agg({**combined, **shares, "flag": "first", "words": "first"}).reset_index()
+    people = people.assign(predicted=of_kind.predicted(endpoint, people))
     return dict(zip(people.patient.tolist(), map(_result, people.itertuples()), strict=True))
-
-
-def _errors(known: pd.DataFrame, binary: bool) -> PairErrors:
-    if binary:
-        return label_errors(flags(known.truth), floats(known.score), fold_of(known))
-    return survival_errors(floats(known.time_days), flags(known.event), floats(known.score), fold_of(known))
 
 
 def _all_patients(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> pd.DataFrame:
     """A row per patient and repeat: those whose label is known as they are judged, the others with their scores alone."""
     rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
-    visits = rows.astype({"score": float}).groupby(["repeat", "fold", "patient"], sort=False).score
-    scores = (visits.mean() if endpoint.kind == "binary" else visits.first()).reset_index()
-    columns = ["label", "wrong", "pairs", *(["time_days"] if endpoint.kind == "survival" else [])]
+    rows, patient = rows.astype({"score": float}), ["repeat", "fold", "patient"]
+    of_visit = labels(endpoint).of_visit
+    scores = rows.groupby(patient, sort=False).score.first() if of_visit else labels(endpoint).scores_by(endpoint, rows, patient)
+    scores = scores.reset_index()
+    columns = ["flag", "words", "wrong", "pairs", *(["time_days"] if of_visit else [])]
     judged = known.assign(judged=known.score)[["repeat", "patient", "judged", *columns]]
     table = scores.merge(judged, on=["repeat", "patient"], how="left")
     table["score"] = table.judged.fillna(table.score)  # of survival, of the visit whose time is counted
@@ -95,7 +94,9 @@ def _all_patients(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame)
 def _result(row: Any) -> PatientResult:
     pairs = int(row.pairs)
     return PatientResult(
-        truth=None if pd.isna(row.label) else bool(row.label),
+        truth=None if pd.isna(row.flag) else bool(row.flag),
+        label=None if pd.isna(row.words) else row.words,
+        predicted=None if pd.isna(row.predicted) else row.predicted,
         time_days=row.time_days,
         score=row.score,
         rank=row.rank,

@@ -17,12 +17,12 @@ import pandas as pd
 from jaxtyping import Float
 
 from mri_vit.metrics import comparison
-from mri_vit.report.numbers import binary, chance, comparisons, survival
-from mri_vit.report.numbers.chance import Background
+from mri_vit.report.numbers import chance, comparisons, measures
 from mri_vit.report.numbers.comparisons import UnadjustedBest, UnadjustedComparison
-from mri_vit.report.numbers.judged import chances_alive, first_repeat, in_order, known_rows
+from mri_vit.report.numbers.judged import first_repeat, in_order, known_rows
+from mri_vit.report.numbers.measures import Background
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryFigures, BinaryNumbers, Numbers, SurvivalNumbers
+from mri_vit.report.schema.kinds import NUMBERS, Numbers
 from mri_vit.report.schema.measured import ALPHA, Measurement, ModelCosts
 from mri_vit.report.schema.parts import OWN, BestControl, ChanceTest, Comparison, Nothing
 from mri_vit.settings.recipe import NOT_COMPARED, SITE, is_bar, is_compared
@@ -70,12 +70,7 @@ def measure(run: Run, endpoint: Endpoint, tables: Tables, sizes: Mapping[str, in
     measured = {}
     for model, rows in tables.items():
         background = _background(run, endpoint, model, max(1, sizes.get(family(model), 1)))
-        if endpoint.kind == "binary":
-            measured[model] = binary.measure(endpoint, rows, background, run.study.seed)
-        else:
-            measured[model] = survival.measure(
-                endpoint, rows, chances_alive(run.survival, endpoint, rows), background, run.study.seed
-            )
+        measured[model] = measures.of(endpoint).measure(run, endpoint, rows, background)
     return measured
 
 
@@ -135,8 +130,7 @@ def adjusted(
     numbers: dict[str, dict[str, Numbers]] = {name: {} for name in measured}
     for key, one in alone.items():
         tests = beside[key]
-        of_kind = BinaryNumbers if isinstance(one.figures, BinaryFigures) else SurvivalNumbers
-        numbers[key[0]][key[1]] = of_kind(
+        numbers[key[0]][key[1]] = NUMBERS[type(one.figures)](
             **dict(one.figures),
             chance_test=ChanceTest(**vars(one.chance_test), p_adjusted=above[key], p_below_adjusted=below[key]),
             versus_controls={

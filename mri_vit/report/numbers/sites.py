@@ -19,12 +19,12 @@ from jaxtyping import Int, Shaped
 from scipy.special import expit, logit
 from scipy.stats import norm
 
-from mri_vit.metrics import discrimination, intervals, within_fold
+from mri_vit.metrics import intervals
 from mri_vit.metrics import transportability as metric
-from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc, wilson_of_c
 from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
 from mri_vit.metrics.within_fold import inflation
-from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, flags, floats, known_rows, rarer
+from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import averaged, known_rows, rarer
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.measured import MIN_OF_SITE, MIN_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
 from mri_vit.report.schema.parts import Drift, Estimate, SiteFigure
@@ -33,7 +33,6 @@ from mri_vit.settings.schema import Endpoint
 
 MODEL = VIT  # whose vector is probed where the table does not say
 MIN_FOR_DRIFT = 5  # as of a result that is judged
-DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
 
 
 def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame]) -> dict[str, tuple[DriftFigures, ...]]:
@@ -43,45 +42,16 @@ def calibration_drift(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.Data
     patients who are alike are alike, and would vouch for anything.
     """
     inside = replace(run, predictions=run.inside, survival=run.inside_survival)
-    of_kind = _of_marker if endpoint.kind == "binary" else _of_survival
     known = {model: (known_rows(inside.predictions, endpoint, model), rows) for model, rows in tables.items()}
     found = {
-        model: of_kind(inside, run, endpoint, *both)
+        model: measures.of(endpoint).drift(inside, run, endpoint, *both)
         for model, both in known.items()
         if all(len(rows) and rarer(endpoint, averaged(rows)) >= MIN_FOR_DRIFT for rows in both)
     }
     return {model: drifts for model, drifts in found.items() if drifts}
 
 
-def _of_marker(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
-    people = [averaged(rows) for rows in (before, now)]
-    if any(((one.score < 0) | (one.score > 1)).any() for one in people):
-        return ()
-    first, other = (metric.of_markers(flags(one.truth), floats(one.score)) for one in people)
-    slope, intercept, ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-    return (DriftFigures(math.nan, first.n, other.n, slope, intercept, ratio, excess),)
-
-
-def _of_survival(inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame) -> tuple[DriftFigures, ...]:
-    tables = [_with_chances(of, endpoint, rows) for of, rows in ((inside, before), (run, now))]
-    found = []
-    for day in (day for day in DAYS if all(day in table and len(table) for table in tables)):
-        first, other = (
-            metric.of_survival(floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day) for one in tables
-        )
-        ratio, excess = map(_drift, metric.drift(first, other, run.study.seed))
-        found.append(DriftFigures(day, first.n, other.n, None, None, ratio, excess))
-    return tuple(found)
-
-
-def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
-    """A row per patient who has probabilities of survival: these by day, and the outcome."""
-    return chances_alive(run.survival, endpoint, rows).join(
-        first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner"
-    )
-
-
-def _drift(found: metric.Drift) -> Drift:
+def drift_of(found: metric.Drift) -> Drift:
     inside, outside, difference = (
         Estimate(value=value, low=low, high=high) for value, low, high in (found.inside, found.outside, found.difference)
     )
@@ -113,14 +83,14 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
     named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else None
     by_site = [(str(site), here) for site, here in people.groupby(named) if str(site)] if named is not None else []
     enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= MIN_OF_SITE]
-    figures = [figure(endpoint, here) for _, here in enough]
+    figures = [measures.of(endpoint).figure(here) for _, here in enough]
     sites = tuple(
         SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
         for (site, here), one in zip(enough, figures, strict=True)
     )
     expect = partial(
         Expectation,
-        measure="auc" if endpoint.kind == "binary" else "harrell_c",
+        measure=measures.of(endpoint).labels.measure,
         sites=sites,
         left_out=len(by_site) - len(enough),
     )
@@ -129,35 +99,11 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
         found = random_effects(values, variances)
         value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
         return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
-    whole = figure(endpoint, people)
+    whole = measures.of(endpoint).figure(people)
     if rarer(endpoint, people) < MIN_OF_SITE or math.isnan(whole.low):
         return None
     low, high = assumed_interval(whole.value, whole.low, whole.high)
     return expect(method="assumed", value=whole.value, low=low, high=high, tau=ASSUMED_TAU)
-
-
-def figure(endpoint: Endpoint, people: pd.DataFrame) -> Figure:
-    """The AUC or C of one model's scores of some patients."""
-    score = floats(people.score)
-    if endpoint.kind == "survival":
-        found = within_fold.within_fold_c(floats(people.time_days), flags(people.event), score, np.zeros(len(people)))
-        null = found.error**2
-        low, high = wilson_of_c(found.value, found.variance, null)
-        if math.isnan(low):
-            return Figure(found.value, math.nan, math.nan, math.nan)
-        patients = 1 / (4 * null)
-        if found.variance > 0:
-            patients = min(patients, found.value * (1 - found.value) / found.variance)
-        return Figure(found.value, low, high, patients)
-    truth = flags(people.truth)
-    positives, negatives = int(truth.sum()), int((~truth).sum())
-    if not positives or not negatives:
-        return Figure(math.nan, math.nan, math.nan, math.nan)
-    value, variance = discrimination.auc(truth, score), discrimination.delong_variance(truth, score)
-    low, high = wilson_of_auc(value, variance, positives, negatives)
-    shrunk = (value * positives * negatives + 0.5) / (positives * negatives + 1)
-    variance = max(variance, newcombe_variance(shrunk, positives, negatives))
-    return Figure(value, low, high, shrunk * (1 - shrunk) / variance)
 
 
 # The probe.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from mri_vit.data.sheet import harmless
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, CoxComparison, SurvivalEndpoint, SurvivalResult
-from mri_vit.report.schema.metrics import Endpoint, Metrics
-from mri_vit.report.schema.parts import Band, Part
+from mri_vit.report.schema.endpoints import CoxComparison
+from mri_vit.report.schema.kinds import AnyEndpoint, Result
+from mri_vit.report.schema.metrics import Metrics
+from mri_vit.report.schema.parts import Band, CalibrationGroup, Part
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, Patient
 
 Cells = dict[str, Any]  # of one row, by column
@@ -70,7 +71,7 @@ def _row(part: Part) -> Cells:
     return _flat(_cells(part))
 
 
-def _of_models(metrics: Metrics) -> Iterator[tuple[Cells, Endpoint, BinaryResult | SurvivalResult]]:
+def _of_models(metrics: Metrics) -> Iterator[tuple[Cells, AnyEndpoint, Result]]:
     for name, endpoint in metrics.endpoints.items():
         for model, result in endpoint.models.items():
             yield {"endpoint": name, "model": model}, endpoint, result
@@ -91,7 +92,7 @@ def _results(metrics: Metrics) -> Iterator[Cells]:
 def _hazard_ratios(metrics: Metrics) -> Iterator[Cells]:
     """A row per survival endpoint, Cox regression and column."""
     for name, endpoint in metrics.endpoints.items():
-        added = endpoint.added_value if isinstance(endpoint, SurvivalEndpoint) else None
+        added = getattr(endpoint, "added_value", None)
         if added and isinstance(added.analysis, CoxComparison):
             analysis = added.analysis
             for regression, ratios in (("covariates", analysis.without), ("risk", analysis.alone), ("both", analysis.both)):
@@ -138,23 +139,29 @@ def _curves(metrics: Metrics, key: str) -> Iterator[Cells]:
 
 def _calibration(metrics: Metrics) -> Iterator[Cells]:
     for head, _, result in _of_models(metrics):
-        if isinstance(result, BinaryResult):
-            for group in result.calibration.bins if result.calibration else ():
-                yield {**head, "days": None, **_cells(group)}
-        else:
-            for at in result.calibration_at:
-                for group in at.groups:
-                    yield {**head, "days": at.days, **_cells(group)}
+        for of_class, days, groups in _groups(result):
+            for group in groups:
+                yield {**head, **({"class": of_class} if of_class else {}), "days": days, **_cells(group)}
+
+
+def _groups(result: Result) -> Iterator[tuple[str, int | float | None, Sequence[CalibrationGroup]]]:
+    """Class, days and groups of each calibration of a result; it has one of a marker, one a day of survival, one a class."""
+    if calibration := getattr(result, "calibration", None):
+        yield "", None, calibration.bins
+    for at in getattr(result, "calibration_at", ()):
+        yield "", at.days, at.groups
+    for name, one in getattr(result, "classes", {}).items():
+        yield name, None, one.calibration.bins if one.calibration else ()
 
 
 def _decision(metrics: Metrics) -> Iterator[Cells]:
     """A row per threshold, and for survival per day."""
     for head, endpoint, result in _of_models(metrics):
         curves: list[tuple[int | float | None, tuple[float, ...], Band | None, tuple[float, ...]]] = []
-        if isinstance(endpoint, BinaryEndpoint) and isinstance(result, BinaryResult) and result.net_benefit:
-            curves.append((None, result.net_benefit, result.net_benefit_band, endpoint.net_benefit_of_all))
-        if isinstance(result, SurvivalResult):
-            curves += [(at.days, at.net_benefit, at.net_benefit_band, at.net_benefit_of_all) for at in result.decision_at]
+        if benefit := getattr(result, "net_benefit", None):
+            curves.append((None, benefit, getattr(result, "net_benefit_band", None), getattr(endpoint, "net_benefit_of_all", ())))
+        for at in getattr(result, "decision_at", ()):
+            curves.append((at.days, at.net_benefit, at.net_benefit_band, at.net_benefit_of_all))
         for days, benefit, band, of_all in curves:
             low, high = (band.low, band.high) if band else ((None,) * len(benefit),) * 2
             for threshold, *values in zip(endpoint.thresholds, benefit, low, high, of_all, strict=True):

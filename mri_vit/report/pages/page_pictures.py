@@ -30,12 +30,15 @@ from mri_vit.data.volume import Box, Volume, canonical, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics.survival import survival_steps
 from mri_vit.prepare.prepared import reference_to_grid
+from mri_vit.report.numbers import judged, measures
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
 from mri_vit.settings import recipe
+from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
@@ -233,24 +236,22 @@ class ScoreStrip:
     scale: str  # title of the axis
 
 
-def score_strip(rows: pd.DataFrame, kind: str, own: float, threshold: float, scale: str = "score") -> ScoreStrip:
-    """A drawing from an endpoint's rows of `predictions.csv` (patient, score, truth or event), a score and the threshold.
+def score_strip(rows: pd.DataFrame, endpoint: Endpoint, own: float, threshold: float, scale: str = "score") -> ScoreStrip:
+    """A drawing from an endpoint's rows of `predictions.csv`, a score and the threshold.
 
     A patient of several repeats or visits is one dot, at the mean score.
     """
-    column, names = ("truth", ("positive", "negative")) if kind == "binary" else ("event", ("died", "alive at last"))
-    patients = rows.groupby("patient").agg({"score": "mean", column: "first"})
-    flag, scores = patients[column], patients.score.to_numpy(dtype=float)
-    low, high = (
-        (0.0, 1.0) if kind == "binary" else (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
-    )
+    of_kind = measures.of(endpoint)
+    people = judged.averaged(labels(endpoint).known_rows(endpoint, rows))
+    scores = people.score.to_numpy(dtype=float)
+    low, high = of_kind.score_ends or (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
 
     def x(score: float) -> float:
         return round(STRIP_WIDTH * (score - low) / max(high - low, 1e-9), 1)  # 1e-9: scores that are all the same
 
     groups = []
-    for row, (name, value) in enumerate(zip(names, (1, 0), strict=True)):
-        of_group = np.sort(scores[(flag == value).to_numpy()])
+    for row, (name, members) in enumerate(of_kind.score_groups(endpoint, people).items()):
+        of_group = np.sort(scores[members])
         few = np.unique(np.linspace(0, len(of_group) - 1, min(len(of_group), MAX_DOTS)).round().astype(int))
         heights = [STRIP_ROW * (row + 0.2 + 0.6 * (index * GOLDEN_RATIO % 1)) for index in range(len(few))]
         dots = [(x(float(score)), round(y, 1)) for score, y in zip(of_group[few], heights, strict=True)]

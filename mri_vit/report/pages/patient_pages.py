@@ -174,7 +174,7 @@ def _survival(run: Run, metrics: Metrics) -> Survival:
     """By survival endpoint the cohort's curve, and each patient's survival as predicted by its card's model."""
     found = {}
     for name, card in metrics.cards.items():
-        if metrics.endpoints[name].kind == "survival":
+        if name in set(run.survival.endpoint):
             rows = run.survival.loc[(run.survival.endpoint == name) & (run.survival.model == card.model)]
             means = rows.groupby(["patient", "horizon_days"]).survival.mean()  # sorted by both
             points: Points = {}

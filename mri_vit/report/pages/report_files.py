@@ -24,13 +24,22 @@ from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
-from mri_vit.report.reading.run import Run, read_run, run_from_tables
-from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
+from mri_vit.report.reading.run import UNDECLARED, Declared, Run, read_run, run_from_tables
+from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, OWN, TABLES
 from mri_vit.report.schema.patients import MapEvaluation, MapResult
 from mri_vit.report.verdicts import is_finding
-from mri_vit.report.words import caveats, checklists, endpoint_results, map_sentences, methods_section, notation, run_facts
+from mri_vit.report.words import (
+    caveats,
+    checklists,
+    endpoint_results,
+    map_sentences,
+    methods_section,
+    notation,
+    of_kind,
+    run_facts,
+)
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
@@ -76,17 +85,16 @@ def report_table(
     scores: Path,
     people: Path,
     output: Path,
-    subgroups: tuple[str, ...],
     console: Console,
     pages: bool = False,
-    held_out: bool = False,
+    declared: Declared = UNDECLARED,
 ) -> Path:
     """Write a report into `output` from a table of predictions made elsewhere and the cohort table of its patients.
 
-    `subgroups` are further columns for subgroups; `pages` as for `report_run`; `held_out` as for `run_from_tables`.
+    `pages` as for `report_run`, `declared` as for `run_from_tables`.
     """
     refuse_folder(output)
-    run = run_from_tables(scores, people, output, subgroups, held_out)
+    run = run_from_tables(scores, people, output, declared)
     with atomic.held(output, FOLDERS):
         written = write_report(run, output, None if pages else MAX_PATIENT_PAGES)
     print_results(written, console)
@@ -166,10 +174,14 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,
+        label_in_words=run_facts.label_in_words,
     )
-    environment.tests.update(control=NOT_COMPARED.__contains__, known=notation.is_defined)
+    environment.tests.update(
+        control=NOT_COMPARED.__contains__, known=notation.is_defined, with_chance_row=lambda kind: of_kind.of(kind).has_chance_row
+    )
     environment.globals.update(
         absence=run_facts.absence,
+        in_words=of_kind.of,
         own=OWN,
         tables=TABLES,
         not_trained_on=NOT_TRAINED_ON,
@@ -270,7 +282,7 @@ def result_rows(metrics: Metrics) -> list[ResultRow]:
     return rows
 
 
-def _result_row(name: str, model: str, result: BinaryResult | SurvivalResult) -> ResultRow:
+def _result_row(name: str, model: str, result: Result) -> ResultRow:
     text = notation.judged(result) if notation.is_defined(result.judged.value) else "undefined"
     return ResultRow(name, model, str(result.n), f"{notation.symbol(result)} {text}", notation.KINDS[result.verdict_kind])
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,7 @@ import pandas as pd
 from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
+from mri_vit.kinds.kind import part
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run_files import Map, OfComparator
 from mri_vit.report.schema.parts import OWN, TABLES, Design, Environment, InternalEstimate, Nothing, Step, Tumour
@@ -94,7 +95,7 @@ def read_run(folder: Path) -> Run:
     external = (folder / files.EVALUATION).is_file()
     _refuse_unfinished(folder, [] if external else [files.FOLDS])
     study = run_settings(folder)
-    table = predictions.load(folder / files.PREDICTIONS)
+    table = predictions.load(folder / files.PREDICTIONS, study.endpoints)
     if not external:
         _check_folds(folder, table, read_json(folder / files.FOLDS))
     people = run_files.text_table(folder / files.COHORT)
@@ -127,7 +128,7 @@ def read_run(folder: Path) -> Run:
         seeds=run_files.seeds(folder / files.SEEDS),
         internal=_internal(folder / files.EVALUATION) if external else None,
         development=_development(folder / files.EVALUATION) if external else None,
-        inside=run_files.predicted(folder / files.INTERNAL),
+        inside=run_files.predicted(folder / files.INTERNAL, study.endpoints),
         inside_survival=run_files.survival(folder / files.INTERNAL_SURVIVAL),
         covariates=run_files.covariates(folder / files.COHORT, study),
         notes=read_json(folder / files.NOTES) if (folder / files.NOTES).is_file() else {},
@@ -202,11 +203,11 @@ def _internal(path: Path) -> Internal:
     found: Internal = {}
     with as_written(path):
         for name, endpoint in read_json(path).get("endpoints", {}).items():
-            measure = "auc" if endpoint["kind"] == "binary" else "harrell_c"
+            measure = part(endpoint["kind"], "labels").measure
             found[name] = {
                 model: InternalEstimate(
                     measure=measure,
-                    **result.get("judged", result[measure])  # older runs have none
+                    **(result["judged"] if "judged" in result else result[measure])  # older runs have none
                     | (UNJUDGED if result.get("verdict_kind") == "undefined" else {}),
                     n=result["n"],
                 )
@@ -257,28 +258,48 @@ def _check_folds(folder: Path, table: pd.DataFrame, folds: Mapping[str, Any]) ->
             )
 
 
-def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[str, ...] = (), held_out: bool = False) -> Run:
+class Declared(NamedTuple):
+    """What two tables do not say of themselves."""
+
+    held_out: bool = False  # no model was trained on the patients; they are then of one fold
+    subgroups: tuple[str, ...] = ()  # columns of the cohort table, beside the usual ones
+    numbers: tuple[str, ...] = ()  # endpoints that are numbers
+    grades: tuple[str, ...] = ()  # endpoints whose classes are grades, in the order of their rows
+
+
+UNDECLARED = Declared()
+
+
+def run_from_tables(
+    scores: Path,
+    people: Path,
+    output: Path,
+    declared: Declared = UNDECLARED,
+) -> Run:
     """A report's matter from a table of predictions made elsewhere and the cohort table that it is about.
 
     An endpoint is one of survival where the cohort has its `<name>_days` and `<name>_event` (or the predictions their
-    `time_days` and `event`), else binary. Truth that the predictions lack comes from the cohort's column of that name.
-    A `survival.csv` beside the predictions is read too. `subgroups` are columns of the cohort table, beside the usual ones.
-    `held_out` declares that no model was trained on the patients; they are then of one fold.
+    `time_days` and `event`), of classes where the predictions have a `class`, of grades or a number where that is
+    declared, else binary. Truth that the predictions lack comes from the cohort's column of that name.
+    A `survival.csv` beside the predictions is read too.
 
     Raises UsageError naming file, row and column.
     """
-    table = predictions.load(scores)
+    table = predictions.load(scores, [Endpoint(name=name, kind="continuous") for name in declared.numbers])
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
-    if held_out and (several := [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]):
+    several = [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]
+    if declared.held_out and several:
         raise UsageError(
             f"{scores}: {' and '.join(several)}; patients that no model was trained on are of one fold: leave the column out"
         )
     header = sheet.columns(people)
-    lacking = [name for name in subgroups if name not in header]
+    lacking = [name for name in declared.subgroups if name not in header]
     if lacking:
         raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
-    endpoints = tuple(_endpoint_of_table(name, table, header, scores, people) for name in table.endpoint.unique())
+    if lost := sorted({*declared.numbers, *declared.grades} - set(table.endpoint)):
+        raise UsageError(f"{scores}: no endpoint {lost[0]!r} (found {', '.join(table.endpoint.unique())})")
+    endpoints = tuple(_endpoint_of_table(name, table, header, scores, people, declared) for name in table.endpoint.unique())
     patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
     known = {patient.subject: patient for patient in cohort.first_visits(patients)}  # of several visits, the first is judged
     unknown = sorted(set(table.patient) - set(known))
@@ -292,10 +313,10 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
         prepared=output,
         output=output,
         endpoints=endpoints,
-        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *subgroups)))),
+        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *declared.subgroups)))),
     )
     return Run(
-        design="held-out" if held_out else "table",
+        design="held-out" if declared.held_out else "table",
         study=study,
         environment=Nothing(),
         cohort=run_files.by_patient(visits),
@@ -309,7 +330,9 @@ def run_from_tables(scores: Path, people: Path, output: Path, subgroups: tuple[s
     )
 
 
-def _endpoint_of_table(name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path) -> Endpoint:
+def _endpoint_of_table(
+    name: str, table: pd.DataFrame, header: list[str], scores: Path, people: Path, declared: Declared
+) -> Endpoint:
     if not re.fullmatch(ENDPOINT_NAME, name):
         raise UsageError(f"{scores}: endpoint {name!r}; expected small letters, digits and _ (such as 'mgmt'), 32 at most")
     own = table[table.endpoint == name]
@@ -320,7 +343,12 @@ def _endpoint_of_table(name: str, table: pd.DataFrame, header: list[str], scores
         raise UsageError(
             f"{scores}: endpoint {name} has no truth, and {people} has no column {name!r} (found {', '.join(header)})"
         )
-    return Endpoint(name=name, kind="binary")
+    named = tuple(dict.fromkeys(name for name in own["class"] if name))
+    if name in declared.grades and not named:
+        raise UsageError(f"{scores}: endpoint {name} has no column class; grades have a row for each, in their order")
+    if named:
+        return Endpoint(name=name, kind="ordinal" if name in declared.grades else "multiclass", classes=named)
+    return Endpoint(name=name, kind="continuous" if name in declared.numbers else "binary")
 
 
 def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Mapping[str, Any], scores: Path) -> pd.DataFrame:
@@ -332,10 +360,13 @@ def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Map
     visits = [cohort.visit_id(*pair) for pair in zip(table.patient, table.session, strict=True)]
     table["visit"] = [visit if visit in known else patient for visit, patient in zip(visits, table.patient, strict=True)]
     for endpoint in endpoints:
-        targets = ("truth",) if endpoint.kind == "binary" else ("time_days", "event")
+        targets = ("time_days", "event") if len(endpoint.columns) == 2 else ("truth",)
         rows = table.endpoint == endpoint.name
+        place = table.loc[rows, "class"].map({name: index for index, name in enumerate(endpoint.classes or ())})
         for target, column in zip(targets, endpoint.columns, strict=True):
             of_cohort = table.loc[rows, "visit"].map(lambda visit, c=column: known[visit].labels.get(c, np.nan))
+            if endpoint.classes:  # whether the patient is of the row's class
+                of_cohort = (of_cohort == place).astype(float).where(of_cohort.notna())
             own = table.loc[rows, target].astype(float)
             clash = own.notna() & of_cohort.notna() & (own != of_cohort) & ~table.loc[rows, "model"].isin(PERMUTED)
             if clash.any():

@@ -16,9 +16,10 @@ import pandas as pd
 from mri_vit.data import cohort, predictions, sheet
 from mri_vit.data.covariates import clinical_columns, clinical_table
 from mri_vit.errors import IntegrityError, UsageError
+from mri_vit.kinds.kind import labels
 from mri_vit.run import files
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Study
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 EXCLUDED_COLUMNS = ["patient", "file", "reason"]
 DECISION_COLUMNS = ["patient", "decision", "who", "why"]
@@ -36,8 +37,8 @@ Facts = Mapping[str, Any]
 EXPLAIN_AGAIN = "delete it and run `mri-vit explain` again"
 
 
-def predicted(path: Path) -> pd.DataFrame:
-    return predictions.load(path) if path.is_file() else empty(predictions.COLUMNS)
+def predicted(path: Path, endpoints: Sequence[Endpoint]) -> pd.DataFrame:
+    return predictions.load(path, endpoints) if path.is_file() else empty(predictions.COLUMNS)
 
 
 def survival(path: Path) -> pd.DataFrame:
@@ -79,14 +80,14 @@ def covariates(path: Path, study: Study) -> Covariates:
     These are the columns that the control on clinical columns may use (`controls.columns`) and the binary markers. A patient's
     own name, where visits have others, is the first visit. A study without a survival endpoint has none.
     """
-    if not any(endpoint.kind == "survival" for endpoint in study.endpoints):
+    if not any(labels(endpoint).of_visit for endpoint in study.endpoints):
         return pd.DataFrame()
     try:
         header = sheet.columns(path)
         there = tuple(endpoint for endpoint in study.endpoints if set(endpoint.columns) <= set(header))
         patients = cohort.read(path, there, needed=(), channels=study.channels)
         columns = {name for patient in patients[:1] for name in (*patient.clinical, *patient.labels)}
-        binary = [endpoint.columns[0] for endpoint in (*study.endpoints, *DEFAULT_ENDPOINTS) if endpoint.kind == "binary"]
+        binary = [endpoint.columns[0] for endpoint in (*study.endpoints, *DEFAULT_ENDPOINTS) if not labels(endpoint).of_visit]
         names = dict.fromkeys((*clinical_columns(patients, study), *(name for name in binary if name in columns)))
         table = clinical_table(patients, list(names))
     except UsageError as error:

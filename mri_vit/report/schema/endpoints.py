@@ -1,4 +1,4 @@
-"""Endpoints in `metrics.json`: each model's result, subgroups, and the endpoint as a whole. Times are in days.
+"""Binary and survival endpoints in `metrics.json`: models' results, subgroups, and the endpoint as a whole. Times are in days.
 
 A model's result comes about in three steps: what is measured of the model alone (`…Figures`), with the tests that are adjusted
 for several models (`…Numbers`), and with the sentences that judge it (`…Result`).
@@ -41,13 +41,13 @@ class Positives(Part):
     """Patients with the marker, in what is of a binary endpoint."""
 
     symbol: ClassVar[str] = "AUC"
-    marked_as: ClassVar[str] = "positive"
+    kind_of: ClassVar[str] = "binary"
 
     positive: int = Field(description="patients with the marker")
 
     @property
-    def marked(self) -> int:
-        return self.positive
+    def tally(self) -> str:
+        return f"{self.positive} positive"
 
 
 class AveragePrecision(Estimate):
@@ -144,6 +144,10 @@ class BinaryFold(Positives, Fold):  # keys in the order of the bases, the last f
     auc: Number = Field(description="area under the ROC curve")
     chance_error: Number = Field(description="standard error of the AUC of random scores")
 
+    @property
+    def figure(self) -> float:
+        return self.auc
+
 
 class BinaryFigures(Positives, Figures):
     """One model's figures on a binary endpoint."""
@@ -204,13 +208,13 @@ class Deaths(Part):
     """Patients who died, in what is of a survival endpoint."""
 
     symbol: ClassVar[str] = "C"
-    marked_as: ClassVar[str] = "died"
+    kind_of: ClassVar[str] = "survival"
 
     events: int = Field(description="deaths")
 
     @property
-    def marked(self) -> int:
-        return self.events
+    def tally(self) -> str:
+        return f"{self.events} died"
 
 
 class FollowUp(Part):
@@ -343,6 +347,10 @@ class SurvivalFold(Deaths, Fold):
 
     harrell_c: Number = Field(description="Harrell's C")
 
+    @property
+    def figure(self) -> float:
+        return self.harrell_c
+
 
 class SurvivalFigures(Deaths, Figures):
     """One model's figures on a survival endpoint."""
@@ -454,7 +462,3 @@ class SurvivalEndpoint(Deaths, EndpointPart):
     models: dict[str, SurvivalResult] = Field(description="results by model")
     subgroups: tuple[SurvivalSubgroup, ...]
     added_value: AddedValue | None = Field(default=None, description="null without a model, and in reports before 0.6")
-
-
-Numbers = BinaryNumbers | SurvivalNumbers
-Result = BinaryResult | SurvivalResult

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mri_vit.metrics import within_fold
-from mri_vit.report.schema.endpoints import BinaryFigures, CoxComparison, RiskTest, SurvivalFigures
-from mri_vit.report.schema.parts import ChanceMethod, Drift, Estimate, Nothing, SiteFigure
+from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
+from mri_vit.report.schema.kinds import AnyFigures
+from mri_vit.report.schema.parts import ChanceMethod, Drift, Estimate, Measure, Nothing, SiteFigure
 from mri_vit.report.schema.patients import Association
 from mri_vit.settings.recipe import Pretrain
 
-EndpointKind = Literal["binary", "survival"]
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout
 # Below the 0.024 that chance alone gives to an AUC of the 577 pooled patients of Saeed et al. 2023, the two say the same.
 MAX_POOLING_GAP = 0.02  # a pooled figure and that within folds; more is tested
@@ -88,7 +88,7 @@ class UnadjustedTest:
 class Measurement:
     """One model on one endpoint, measured without regard to any other."""
 
-    figures: BinaryFigures | SurvivalFigures
+    figures: AnyFigures
     chance_test: UnadjustedTest
     caveats: Caveats
 
@@ -101,7 +101,7 @@ class SubgroupFigures:
     level: str
     model: str
     n: int
-    marked: int  # positive, or died
+    counts: tuple[int, ...]  # of the kind's levels: positive; died; each class
     rarer: int  # patients of the rarer class, or deaths
     value: float
     low: float
@@ -145,7 +145,7 @@ class DriftFigures:
 class Expectation:
     """In which range one model's AUC or C is to be expected in a new hospital: a `NewHospital` without words."""
 
-    measure: Literal["auc", "harrell_c"]
+    measure: Measure
     method: Literal["sites", "assumed"]
     value: float
     low: float

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import io
 import json
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.endpoints import BinaryEndpoint, SurvivalEndpoint
+from mri_vit.report.schema.kinds import Endpoint
 from mri_vit.report.schema.parts import (
     Design,
     Drift,
     Environment,
     Estimate,
     InternalEstimate,
+    Measure,
     Nothing,
     Number,
     Part,
@@ -127,7 +128,7 @@ class CalibrationDrift(Part):
 class NewHospital(Part):
     """In which range one model's AUC or C is to be expected in a hospital that is in neither cohort."""
 
-    measure: Literal["auc", "harrell_c"]
+    measure: Measure
     method: Literal["sites", "assumed"] = Field(description="from this cohort's sites, or by an assumed heterogeneity")
     value: Number = Field(description="mean over the sites, or this cohort's own")
     low: Number = Field(description="lower end of the 95 % prediction interval")
@@ -155,8 +156,6 @@ class Card(Part):
 
 
 SCHEMA: Final = 3  # since 0.5.0 `judged`, `chance_test`, `versus_controls` for `permutation`, `versus_clinical`
-
-Endpoint = Annotated[BinaryEndpoint | SurvivalEndpoint, Field(discriminator="kind")]
 
 
 class Metrics(Part):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, PlainSerializer, WithJsonSchema
 
+from mri_vit.kinds.kind import Measure
 from mri_vit.settings.recipe import VIT
 
 OWN = VIT  # the study's own model; the other compared models are its comparators
@@ -294,7 +295,7 @@ class Tumour(Part):
 class InternalEstimate(Part):
     """The evaluated run's own out-of-fold estimate."""
 
-    measure: Literal["auc", "harrell_c"]
+    measure: Measure
     value: Number = Field(description="point estimate")
     low: Number = Field(description="lower end of the 95 % confidence interval; null where the run's result is not judged")
     high: Number = Field(description="upper end of the 95 % confidence interval; likewise")

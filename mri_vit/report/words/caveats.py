@@ -15,18 +15,15 @@ from mri_vit.metrics.comparison import holm
 from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.schema.measured import (
     ALPHA,
-    MIN_EVENTS,
     MIN_OF_SITE,
     MIN_SITES,
     AddedValueFigures,
     Caveats,
     Contradiction,
     DriftFigures,
-    EndpointKind,
     Expectation,
     Ordered,
     ProbeFigures,
-    SubgroupFigures,
 )
 from mri_vit.report.schema.parts import Design, Estimate, Kind, Published
 from mri_vit.report.verdicts import of_added_value
@@ -35,7 +32,6 @@ from mri_vit.report.words.notation import (
     SYMBOLS,
     adjusted_p,
     change,
-    counted,
     ends,
     interval,
     is_defined,
@@ -122,14 +118,6 @@ def risk_group_cutoffs(has_cutoffs: bool, design: Design, repeats: int) -> str:
     )
 
 
-def too_small(group: SubgroupFigures, kind: EndpointKind) -> str | None:
-    """Why a subgroup is too small to judge."""
-    if not group.small:
-        return None
-    rarer = f"{counted(group.rarer, 'patient')} of the rarer class" if kind == "binary" else counted(group.rarer, "death")
-    return f"too small to judge: {rarer}; at least {MIN_EVENTS} are needed"
-
-
 def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
     """Whether the model's CLS vector predicts the site."""
     accuracy = probe.balanced_accuracy
@@ -140,7 +128,12 @@ def site_probe_sentence(probe: ProbeFigures, warning: bool) -> str:
     return f"no evidence that the model's CLS vector predicts the site ({figures})"
 
 
-RARER_GROUP = {"auc": "patients of each class", "harrell_c": "deaths"}
+RARER_GROUP = {
+    "auc": "patients of each class",
+    "harrell_c": "deaths",
+    "hand_till_m": "patients of each class",
+    "generalised_c": "patients beside the commonest value",
+}
 
 
 def drift_sentence(drift: DriftFigures) -> str:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 
 from mri_vit.prepare import alignment
-from mri_vit.report.schema.endpoints import SurvivalEndpoint
 from mri_vit.report.schema.metrics import Metrics, Settings
-from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, run_facts
+from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, of_kind, run_facts
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import partition_sentences
@@ -178,8 +177,9 @@ def _follow_up(metrics: Metrics) -> list[str]:
     """Median follow-up of each survival endpoint."""
     sentences = []
     for name, endpoint in metrics.endpoints.items():
-        if isinstance(endpoint, SurvivalEndpoint) and endpoint.follow_up.n:
-            days = endpoint.follow_up.median_days
+        followed = getattr(endpoint, "follow_up", None)
+        if followed and followed.n:
+            days = followed.median_days
             median = f"{number(days, 0)} days" if is_defined(days) else "not reached"
             sentences.append(f"Median follow-up of {escape(name)} (reverse Kaplan-Meier): {median}.")
     return sentences
@@ -276,11 +276,11 @@ def building(metrics: Metrics) -> str:
 
 @_of_training
 def imbalance(metrics: Metrics, settings: Settings) -> str:
-    if "binary" not in run_facts.kinds(metrics):
+    balanced = settings.train.model_copy(update={"class_weights": True})
+    if not any(of_kind.of(kind).imbalance(balanced) for kind in run_facts.kinds(metrics)):
         return ""
-    if not settings.train.class_weights:
-        return "No method against class imbalance was used."
-    return "Positives were weighted by negatives over positives; the shift of the log odds was removed from the probability."
+    done = [words for kind in run_facts.kinds(metrics) if (words := of_kind.of(kind).imbalance(settings.train))]
+    return " ".join(done) or "No method against class imbalance was used."
 
 
 @_of_training
@@ -327,8 +327,7 @@ def predicting(metrics: Metrics) -> str:
 
 @_of_training
 def output(metrics: Metrics, settings: Settings) -> str:
-    outputs = {"binary": "a probability for a binary endpoint", "survival": "a risk for survival (higher: earlier death)"}
-    used = [outputs[kind] for kind in sorted(run_facts.kinds(metrics))]
+    used = [of_kind.of(kind).output for kind in run_facts.kinds(metrics)]
     threshold = methods_section.THRESHOLDS if "operating_point" in measure_sentences(metrics) else ""
     return f"The output is {listed(used)}. {threshold}".strip() if used else ""
 
@@ -367,7 +366,7 @@ def diagnostic(metrics: Metrics) -> str:
     rates = [
         f"{escape(name)}, {escape(model)}: {', '.join(figures)}"
         for name, model, result in run_facts.results(metrics)
-        if (figures := endpoint_results.threshold_rates(result))
+        if (figures := of_kind.of(result.kind_of).rates(result))
     ]
     return f"{'; '.join(rates)}." if rates else ""
 

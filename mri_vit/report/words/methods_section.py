@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from mri_vit.metrics import comparison
 from mri_vit.metrics.calibration_curve import expected_calibration_error
 from mri_vit.metrics.intervals import RESAMPLES
-from mri_vit.report.schema.endpoints import SurvivalResult
 from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, TABLES, Environment, Part
@@ -35,9 +34,9 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "auc_within_folds": "The AUC was also computed over pairs of patients of the same fold [@janes].",
     "average_precision": "Average precision has an interval from a bootstrap of patients, stratified by class, and is read "
     "against the share of positives.",
-    "brier": "The Brier score [@brier] was computed from the predicted probabilities, and scaled by that of a model that gives "
-    "every patient the share of positives here [@ipa]; intervals are from a bootstrap of patients "
-    f"({RESAMPLES} resamples) [@bootstrap].",
+    "brier:binary": "The Brier score [@brier] was computed from the predicted probabilities, and scaled by that of a model that "
+    f"gives every patient the share of positives here [@ipa]; intervals are from a bootstrap of patients ({RESAMPLES} "
+    "resamples) [@bootstrap].",
     "calibration": "Calibration was measured by the slope and intercept of a logistic regression on the log odds [@calibration], "
     "by the ratio of observed to expected positives, by a smooth curve (local regression as R's loess has it, drawn between the "
     "ends of its cells) and the mean, median and 90th percentile of the distance from it, ICI, E50 and E90 [@austin], with "
@@ -45,6 +44,21 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
+    "pdi": "Classes were told apart by Hand and Till's M, the mean over pairs of classes of the AUC by either's probability "
+    "[@handtill], over pairs of patients of the same fold, and by the polytomous discrimination index [@pdi], whose "
+    "interval is from a bootstrap of patients within their class.",
+    "confusion": "Each patient was called one class (of grades, that next to the expected one); accuracy, recall and precision "
+    "have Wilson's intervals [@wilson].",
+    "log_loss": "The logarithmic score and the Brier score [@brier] of all classes' probabilities were computed, and scaled by "
+    "those of the shares of the classes here, with intervals from a bootstrap of patients [@bootstrap]; each class's AUC "
+    "and calibration are against all others.",
+    "somers_d": "Grades were judged by the generalised C over pairs of patients of the same fold and of unequal grade, of which "
+    "Somers' D is 2 C − 1 [@somers].",
+    "weighted_kappa": "Agreement of grades was measured by Cohen's kappa with quadratic weights [@fleiss].",
+    "r_squared": "Numbers were judged by the C over pairs of patients of the same fold and of unequal value; Pearson's and "
+    "Spearman's correlations are within folds, R² and the mean absolute error are against the mean of the training "
+    "patients, with intervals from a bootstrap of patients [@bootstrap], and agreement is by Bland and Altman's limits "
+    "[@bland].",
     "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
     "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell]. Its 95 % interval over all patients is "
     "Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
@@ -261,8 +275,8 @@ def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     if metrics.repeats > 1:
         sentences.append("Pooled figures use each patient's mean score over the repeats.")
     sentences += [*(label_counts(metrics) if metrics.design in TABLES else []), *measures.values()]
-    survival = [result for _, _, result in run_facts.results(metrics) if isinstance(result, SurvivalResult)]
-    sentences += sorted({escape(result.cutoffs) for result in survival if result.cutoffs})
+    cutoffs = (getattr(result, "cutoffs", "") for _, _, result in run_facts.results(metrics))
+    sentences += sorted({escape(words) for words in cutoffs if words})
     if metrics.design == "cross-validation" and "operating_point" in measures:
         sentences.append(THRESHOLDS)
     sentences.append("A figure that cannot be computed (one class only, no event) is reported as undefined and never imputed.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from mri_vit.metrics.within_fold import CHANCE
-from mri_vit.report.schema.endpoints import BinaryNumbers, Numbers
+from mri_vit.report.schema.kinds import Numbers
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.metrics import Card, Tick
 from mri_vit.report.schema.parts import OWN, Comparators, Comparison
@@ -21,6 +21,7 @@ from mri_vit.report.verdicts import (
     Verdict,
     agrees,
 )
+from mri_vit.report.words import of_kind
 from mri_vit.report.words.endpoint_results import less_within
 from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, is_known, listed, number, p_value, signed
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
@@ -33,13 +34,6 @@ LEAK = (
     "patients; this endpoint is not judged until the cause is known"
 )
 SITE_WARNING = "warning: the model's CLS vector predicts the site, so the model may use the site as a shortcut"
-UNJUDGED: dict[Unjudged, str] = {
-    "few": f"fewer than {MIN_RARER_GROUP} patients of the rarer class",
-    "one class": "all patients have the same label",
-    "no pair": "no fold has two patients to compare",
-    "no interval": "the interval is undefined",
-}
-UNJUDGED_SURVIVAL = UNJUDGED | {"few": f"fewer than {MIN_RARER_GROUP} deaths", "one class": "no patient died"}
 TOO_GOOD: Mapping[TooGood, str] = {
     "truth": "the scores reproduce the labels exactly",
     "gap": f"the probabilities of the two classes are at least {MIN_PROBABILITY_GAP:g} apart, "
@@ -63,7 +57,8 @@ def verdict_sentence(result: Numbers, verdict: Verdict, notes: Mapping[str, str]
 def against_chance(result: Numbers, verdict: Verdict) -> str:
     """Better or worse than chance, indistinguishable from it, or why it cannot be judged, with the figures that say so."""
     if verdict.unjudged:
-        return f"cannot be judged: {why_unjudged(result, verdict.unjudged)} (n = {result.n}, {result.marked} {result.marked_as})"
+        about = ", ".join(filter(None, [f"n = {result.n}", result.tally]))
+        return f"cannot be judged: {why_unjudged(result, verdict.unjudged)} ({about})"
     test = result.chance_test
     below = test.value < CHANCE
     p, adjusted = (test.p_below, test.p_below_adjusted) if below else (test.p, test.p_adjusted)
@@ -83,7 +78,7 @@ def against_chance(result: Numbers, verdict: Verdict) -> str:
 
 def why_unjudged(result: Numbers, reason: Unjudged) -> str:
     """Why a result is not judged, in the words of its kind."""
-    return (UNJUDGED if isinstance(result, BinaryNumbers) else UNJUDGED_SURVIVAL)[reason]
+    return of_kind.of_result(result).unjudged[reason]
 
 
 def against_controls(result: Numbers, verdict: Verdict, notes: Mapping[str, str]) -> str:
@@ -149,16 +144,15 @@ def probabilities(result: Numbers, verdict: Verdict) -> str | None:
     """
     if verdict.kind == "undefined":
         return None
-    brier = result.brier if isinstance(result, BinaryNumbers) else result.integrated_brier
-    if not brier or not (scaled := brier.scaled) or not is_known(scaled):
+    words = of_kind.of_result(result)
+    if not (scaled := words.scaled(result)) or not is_known(scaled):
         return None
-    same = "the same probability" if isinstance(result, BinaryNumbers) else "the same survival curve"
-    figures = f"scaled Brier score {interval(scaled, digits=2)}"
+    what, same, figures = words.predicted, words.same, f"{words.gain()} {interval(scaled, digits=2)}"
     if scaled.low > 0:
-        return f"Probabilities are better than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
+        return f"{what} are better than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
     if scaled.high < -OWN_SHARE / result.n:
-        return f"Probabilities are worse than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
-    return f"No evidence that probabilities are better than {same} for every patient: {figures}; that includes 0, no gain"
+        return f"{what} are worse than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
+    return f"No evidence that {what.lower()} are better than {same} for every patient: {figures}; that includes 0, no gain"
 
 
 def too_good(verdict: Verdict) -> str | None:
@@ -241,13 +235,6 @@ INPUTS = {  # what a control reads, as the end of "not shown to beat …"
     SLICES: "2D features of slices alone",
     SITE: "the site alone",
 }
-UNJUDGED_SHORT: dict[Unjudged, str] = {
-    "few": "Too few patients to judge",
-    "one class": "One class only: not judged",
-    "no pair": "No pair to compare: not judged",
-    "no interval": "Interval undefined: not judged",
-}
-UNJUDGED_SHORT_SURVIVAL = UNJUDGED_SHORT | {"few": "Too few deaths to judge", "one class": "No patient died: not judged"}
 NOT_BETTER = "tested only where the result beats chance"
 
 
@@ -266,7 +253,7 @@ def card_headline(result: Numbers, verdict: Verdict) -> str:
     if verdict.leaks:
         return "Labels may leak: not judged"
     if verdict.unjudged:
-        return (UNJUDGED_SHORT if isinstance(result, BinaryNumbers) else UNJUDGED_SHORT_SURVIVAL)[verdict.unjudged]
+        return of_kind.of_result(result).unjudged_short[verdict.unjudged]
     if verdict.against_chance == "worse":
         return "Worse than chance"
     if verdict.against_chance == "chance":

@@ -8,7 +8,7 @@ from typing import Any
 
 from mri_vit.report.schema.measured import ModelCosts
 from mri_vit.report.schema.metrics import ComparedModel, Metrics, Settings
-from mri_vit.report.words import run_facts
+from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.notation import counted, escape, setting
 from mri_vit.report.words.run_facts import Facts, trained
 from mri_vit.settings.recipe import FUSED, Comparator, Model, Pretrain, title, titles
@@ -143,12 +143,9 @@ def model_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         return []
     shape, kinds = settings.model, run_facts.kinds(metrics)
     sentences = _transformer(shape, settings.grid, settings.channels) if shape.architecture == "vit" else _volume_network(shape)
-    if "binary" in kinds:
-        sentences.append("A binary head predicts a logit and is trained with cross-entropy.")
-    if "survival" in kinds:
-        from mri_vit.model import heads  # here, because a table's report does without PyTorch
+    from mri_vit.model import heads  # here, because a table's report does without PyTorch
 
-        sentences.append(SURVIVAL_HEADS[shape.survival].format(heads=heads))
+    sentences += [of_kind.of(kind).head_of(shape).format(heads=heads) for kind in kinds]
     return [*sentences, initial_weights(settings)]
 
 

@@ -15,7 +15,7 @@ from functools import partial
 from importlib.resources import files
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
-from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
+from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.parts import Part
 from mri_vit.run.screen import counted as counted
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, RADIOMICS, RESHUFFLED, SHUFFLED, SITE, SLICES, VOLUME
@@ -32,7 +32,7 @@ EXPLAINED = {  # what each control is, for the reader who meets the name first
     RESHUFFLED: "the study on a fresh permutation",
     RADIOMICS: "given the tumour mask, an upper reference",
 }
-SYMBOLS = {"auc": "AUC", "harrell_c": "C"}  # of the measures that a result is judged by
+SYMBOLS = {"auc": "AUC", "harrell_c": "C", "hand_till_m": "M", "generalised_c": "C"}  # of the measures that a result is judged by
 CHANCE_TESTS: Mapping[str, str] = {
     "refitted": "refitted to permuted labels",
     "within folds": "corrected for refitting",
@@ -98,7 +98,7 @@ def estimate(found: Bounded, n: int | None = None) -> str:
     return interval(found, n) if is_defined(found.low) else number(found.value, n=n)
 
 
-def judged(result: BinaryResult | SurvivalResult) -> str:
+def judged(result: Result) -> str:
     """The figure that is judged, with its interval; alone where it cannot be judged, for an interval would vouch for it."""
     if result.verdict_kind == "undefined":
         return number(result.judged.value, n=result.n)
@@ -184,8 +184,8 @@ def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
-def symbol(result: BinaryResult | SurvivalResult) -> str:
-    """The symbol of the measure that a result is judged by: AUC or C."""
+def symbol(result: Result) -> str:
+    """The symbol of the measure that a result is judged by: AUC, C or M."""
     return result.symbol
 
 

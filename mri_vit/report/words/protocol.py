@@ -13,7 +13,7 @@ from mri_vit.prepare import alignment, bias, brain, register
 from mri_vit.prepare.tumour import SEEN, SURE
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Tumour
-from mri_vit.report.words import run_facts
+from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed
 from mri_vit.report.words.run_facts import Facts, settings, trained
 from mri_vit.settings.recipe import Train, is_quantitative, named, template_sequence, title, titles
@@ -200,7 +200,7 @@ def training_sentences(metrics: Metrics, facts: Facts) -> list[str]:
         "The loss is the sum of the endpoints' losses, each over the patients whose label is known.",
         *mask_supervision(train),
         *_inputs(train, settings.grid.positions),
-        *_regularisation(train, settings.model.drop_path, "binary" in run_facts.kinds(metrics)),
+        *_regularisation(train, settings.model.drop_path, run_facts.kinds(metrics)),
         f"Training lasted at most {train.epochs} epochs. After {every} the loss on the validation patients was "
         "taken as a share of its value before training, limited to 1, and averaged over endpoints; training stopped after "
         f"{train.patience} such evaluations without a better one, and the weights of the best were kept.",
@@ -243,18 +243,13 @@ def _inputs(train: Train, positions: int) -> list[str]:
     return sentences
 
 
-def _regularisation(train: Train, drop_path: float, has_binary: bool) -> list[str]:
+def _regularisation(train: Train, drop_path: float, kinds: Sequence[str]) -> list[str]:
     sentences = []
     if drop_path:
         sentences.append(
             f"Residual branches were dropped at random with a probability rising over depth to {drop_path:g} [@droppath]."
         )
-    if train.class_weights and has_binary:
-        sentences.append(
-            "Positives were weighted by negatives over positives of the training patients; the resulting shift of the log "
-            "odds was removed from the predicted probability."
-        )
-    return sentences
+    return sentences + [words for kind in kinds if (words := of_kind.of(kind).imbalance(train))]
 
 
 def optional_settings(train: Train) -> list[str]:

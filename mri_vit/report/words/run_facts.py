@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mri_vit.crossval import power
-from mri_vit.report.schema.endpoints import BinaryResult, Result
+from mri_vit.kinds.kind import part
+from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.schema.parts import OWN, TABLES, Design, Kind
@@ -78,9 +79,9 @@ def controls(metrics: Metrics) -> list[str]:
     return [name for name in NOT_COMPARED if name in ran]
 
 
-def kinds(metrics: Metrics) -> set[str]:
-    """Of the endpoints: "binary", "survival"."""
-    return {endpoint.kind for endpoint in metrics.endpoints.values()}
+def kinds(metrics: Metrics) -> list[str]:
+    """Of the endpoints, each once."""
+    return sorted({endpoint.kind for endpoint in metrics.endpoints.values()})
 
 
 def labels_alone(metrics: Metrics) -> str:
@@ -100,13 +101,16 @@ def could_show(result: Result) -> str:
 
 def sample_sizes(result: Result) -> str:
     """Behind `could_show`, how many patients a regression and its validation need; "" with one class."""
-    kind: power.Kind = "binary" if isinstance(result, BinaryResult) else "survival"
-    share, expected = result.marked / result.n, power.PUBLISHED_DISCRIMINATION[kind]
+    of_kind = part(result.kind_of, "labels")
+    share, expected = getattr(result, "positive", getattr(result, "events", result.n)) / result.n, of_kind.expected
     if not 0 < share < 1:
         return ""
-    here, elsewhere = power.minima(kind, share, expected, power.PARAMETERS, result.n * result.chance_test.error**2)
+    found = of_kind.minima(share, expected, power.PARAMETERS, result.n * result.chance_test.error**2)
+    if not found:
+        return ""
+    here, elsewhere = found
     return (
-        f"; for {'an' if kind == 'binary' else 'a'} {symbol(result)} of {expected:.2f} a regression of {power.PARAMETERS} "
+        f"; for {'an' if symbol(result) == 'AUC' else 'a'} {symbol(result)} of {expected:.2f} a regression of {power.PARAMETERS} "
         f"parameters needs {here.patients:,.0f} patients, its validation elsewhere {elsewhere.patients:,.0f} (Riley et al.)"
     )
 
@@ -252,8 +256,8 @@ def patient_lines(metrics: Metrics, person: Patient) -> list[PatientLine]:
             title=title(name),
             kind=metrics.endpoints[name].models[card.model].verdict_kind,
             verdict=card.verdict,
-            truth=label_in_words(result, metrics.endpoints[name].kind == "binary"),
-            score=number(result.score),
+            truth=label_in_words(result),
+            score=result.predicted or number(result.score),
             rank=rank_in_words(result),
             error=error_in_words(result),
         )
@@ -262,11 +266,11 @@ def patient_lines(metrics: Metrics, person: Patient) -> list[PatientLine]:
     ]
 
 
-def label_in_words(result: PatientResult, binary: bool) -> str:
-    """The label: positive, negative, or how long the patient lived or was followed."""
+def label_in_words(result: PatientResult) -> str:
+    """The label: positive, negative, a class or number, or how long the patient lived or was followed."""
     if result.truth is None:
-        return "not known"
-    if binary:
+        return result.label or "not known"
+    if not is_defined(result.time_days):
         return "positive" if result.truth else "negative"
     return f"{'died after' if result.truth else 'alive after'} {number(result.time_days, 0)} days"
 
@@ -274,7 +278,7 @@ def label_in_words(result: PatientResult, binary: bool) -> str:
 def short_label(result: PatientResult) -> str:
     """The label in a narrow column: 1, 0, or days with a + for who was alive then; nothing where it is not known."""
     if result.truth is None:
-        return ""
+        return result.label or ""
     return f"{result.time_days:.0f}{'' if result.truth else '+'}" if is_defined(result.time_days) else str(int(result.truth))
 
 

@@ -96,7 +96,7 @@ def lacking(of: Study, patients: list[Patient], split: Split, home: Path, channe
             voxels = patches.shape[2] // len(CHANNELS)
             start = CHANNELS.index(channel) * voxels
             patches[:, :, start : start + voxels] = 0
-            found[patient.subject] = float(heads.score(head, net(patches, position)[head.endpoint.name]))
+            found[patient.subject] = float(heads.scores(head, net(patches, position)[head.endpoint.name])[0, 0])
     return pd.Series(found)
 
 

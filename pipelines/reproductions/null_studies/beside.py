@@ -118,7 +118,7 @@ def probabilities(n: int, folds: int, effect: float) -> Callable[[np.random.Gene
                 raise AssertionError("found scores that are no probabilities")
             ends = {"Brier": found.brier, "scaled Brier": found.brier.scaled, "slope": found.calibration.slope_interval}
             ends |= {"O:E": found.calibration.observed_to_expected}
-            part = characteristics.subgroup_figures("binary", cohort, ("side",), {OWN: rows}, design)[0]
+            part = characteristics.subgroup_figures(MARKER, cohort, ("side",), {OWN: rows}, design)[0]
             claims |= {f"{when}{name} misses": not one.low <= own[name] <= one.high for name, one in ends.items()}
             claims[f"{when}AUC of a subgroup misses"] = not part.low <= own["AUC"] <= part.high
         return claims

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from mri_vit.kinds.kind import labels
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import known_rows
 from mri_vit.report.reading.run import Run, read_run
@@ -30,13 +31,14 @@ COLUMNS = ["endpoint", "networks", "choices", "mean", "deviation", "least", "lar
 
 def of_choices(run: Run, endpoint: Endpoint) -> dict[int, list[float]]:
     """By number of networks, what each choice of them reaches on the endpoint when their scores are averaged."""
-    judged = known_rows(run.predictions, endpoint, OWN).drop(columns="score")
+    judged = known_rows(run.predictions, endpoint, OWN)
     seeds = run.seeds.loc[(run.seeds.endpoint == endpoint.name) & (run.seeds.model == OWN)]
-    each = [judged.merge(chance.by_judged(own, judged), validate="one_to_one") for _, own in seeds.groupby("seed")]
+    names = labels(endpoint).scores_by(endpoint, seeds.astype({"score": float}), ["patient", "seed"]).columns
+    each = [chance.of_seed(endpoint, judged, own) for _, own in seeds.groupby("seed")]
     found = {}
     for k in range(1, len(each) + 1):
         choices = itertools.combinations(each, k)
-        averaged = (judged.assign(score=np.mean([one.score for one in chosen], axis=0)) for chosen in choices)
+        averaged = (judged.assign(**{name: sum(one[name] for one in chosen) / k for name in names}) for chosen in choices)
         found[k] = [chance.within_folds(endpoint, rows)[0].value for rows in averaged]
     return found
 

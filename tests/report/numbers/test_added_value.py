@@ -18,6 +18,7 @@ from made.report import seen
 from made.run import make_run
 
 from mri_vit.data import predictions
+from mri_vit.kinds.survival.words import with_verdict
 from mri_vit.report import assembly
 from mri_vit.report.figures.endpoint_curves import added_value as forest
 from mri_vit.report.numbers import added_value, judged
@@ -49,7 +50,7 @@ def of_run(run: Run, shown: tuple[str, ...] = ("vit",)) -> AddedValue:
     tables = {model: judged.known_rows(run.predictions, endpoint, model) for model in models}
     result = added_value.measure(run, endpoint, {name: rows for name, rows in tables.items() if len(rows)}, list(shown))
     assert result is not None
-    return assembly.with_verdict(result)
+    return with_verdict(result)
 
 
 def analysed(result: AddedValue) -> CoxComparison:

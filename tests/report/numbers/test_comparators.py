@@ -25,10 +25,11 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryResult, Result
+from mri_vit.report.schema.endpoints import BinaryResult
+from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.parts import Comparators, Comparison, Kind, ResampledTest
 from mri_vit.report.verdicts import Unjudged, Verdict
-from mri_vit.report.words import checklists, model_verdicts, networks, notation
+from mri_vit.report.words import checklists, model_verdicts, networks, notation, of_kind
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import files
 from mri_vit.settings import recipe
@@ -334,7 +335,7 @@ def test_no_difference_is_stated_or_denied_where_the_own_model_cannot_be_judged(
     told = told_of({"a": versus(0.3, p), "b": versus(-0.3, p)}, unjudged=why)
     assert (told.better, told.worse) == ((), ())
     assert "differ" not in told.sentence
-    assert model_verdicts.UNJUDGED[why] in told.sentence
+    assert of_kind.of("binary").unjudged[why] in told.sentence
 
 
 def test_nobody_wins_where_the_design_leaks():

@@ -46,7 +46,7 @@ def metrics(run) -> dict:
 
 def of_seed(run: Run, seed: int) -> Run:
     """The run as if that seed's network had been the only one."""
-    own = run.seeds.loc[run.seeds.seed == seed].drop(columns="seed")
+    own = run.seeds.loc[run.seeds.seed == seed].drop(columns=["seed", "class"])
     keys = ["model", "endpoint", "repeat", "fold", "patient", "session"]
     other = run.predictions.drop(columns="score").merge(own, on=keys)
     return replace(run, predictions=other[predictions.COLUMNS])

@@ -17,8 +17,8 @@ from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration import observed_to_expected
 from mri_vit.metrics.transportability import prediction_interval
+from mri_vit.report.numbers import measures
 from mri_vit.report.numbers.judged import averaged, known_rows
-from mri_vit.report.numbers.sites import figure
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
@@ -102,7 +102,7 @@ def test_several_sites_give_the_interval_and_one_an_assumption(inside, tmp_path)
     assert found["low"] < found["value"] < found["high"]
     endpoint = next(one for one in run.study.endpoints if one.name == "mgmt")
     people = averaged(known_rows(run.predictions, endpoint, "vit"))
-    figures = [figure(endpoint, here) for _, here in people.groupby(people.patient.map(site_of(run)))]
+    figures = [measures.of(endpoint).figure(here) for _, here in people.groupby(people.patient.map(site_of(run)))]
     values, variances = np.array([one.on_logit for one in figures]).T
     np.testing.assert_allclose([found["low"], found["high"]], expit(prediction_interval(values, variances)))
     assert (of_c["measure"], of_c["method"]) == ("harrell_c", "sites")
@@ -118,7 +118,7 @@ def site_of(run: Run) -> dict[str, str]:
 def test_a_site_without_an_error_has_a_logit_with_a_variance(inside, tmp_path):
     endpoint = evaluated(inside, tmp_path, 20).study.endpoints[0]
     people = pd.DataFrame({"truth": [True] * 6 + [False] * 8, "score": np.r_[np.full(6, 0.9), np.full(8, 0.1)]})
-    value, variance = figure(endpoint, people).on_logit
+    value, variance = measures.of(endpoint).figure(people).on_logit
     assert 1 < value < 8
     assert 0.05 < variance < 5
 

@@ -438,9 +438,9 @@ def test_every_visit_gets_one_page_and_the_viewer_is_copied_once(run, addresses)
 
 def test_a_page_says_what_was_predicted_and_what_was_true(run, report, addresses):
     person, page = report[1].patients[2], (run / "report" / "patients" / "p3.html").read_text()
-    for name, result in person.endpoints.items():
+    for result in person.endpoints.values():
         assert f"<td>{notation.number(result.score)}</td>" in page
-        assert f"<td>{run_facts.label_in_words(result, name == 'mgmt')}</td>" in page
+        assert f"<td>{run_facts.label_in_words(result)}</td>" in page
         assert run_facts.error_in_words(result) in page
     assert page.count("<polyline") == 2  # the patient's and the cohort's survival
     assert 'src="p3.webp"' in page

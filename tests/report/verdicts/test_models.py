@@ -688,7 +688,7 @@ def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and
     table = pd.concat(scores).assign(fold=0)
     table.to_csv(tmp_path / "scores.csv", index=False)
     asked = tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path
-    unknown, held_out = (measure(reports.run_from_tables(*asked, held_out=one)) for one in (False, True))
+    unknown, held_out = (measure(reports.run_from_tables(*asked, reports.Declared(held_out=one))) for one in (False, True))
     assert (unknown["design"], held_out["design"]) == ("table", "held-out")
     assert (held_out["settings"], held_out["leave_out"]) == ({}, None)
     before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (unknown, held_out))
@@ -697,7 +697,7 @@ def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and
     assert held_out["endpoints"]["os"]["models"]["model"]["logrank"]["inflation"] == 1.0
     table.assign(fold=np.arange(len(table)) % 2).to_csv(tmp_path / "scores.csv", index=False)
     with pytest.raises(UsageError, match="2 folds; patients that no model was trained on are of one fold"):
-        reports.run_from_tables(*asked, held_out=True)
+        reports.run_from_tables(*asked, reports.Declared(held_out=True))
 
 
 def test_the_flow_of_patients_adds_up_and_a_lost_visit_loses_no_patient(run, metrics):

@@ -5,23 +5,26 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from made.metrics import filled, sample
 from markdown_it import MarkdownIt
 
+from mri_vit.kinds.kind import part
 from mri_vit.metrics import calibration_curve, comparison, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, register
 from mri_vit.report.schema import measured
-from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint, SurvivalResult
+from mri_vit.report.schema.classes import MulticlassEndpoint, OrdinalEndpoint
+from mri_vit.report.schema.continuous import ContinuousEndpoint
+from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint
 from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part, Tumour
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
-from mri_vit.settings.schema import CHANNELS, Model, Train
+from mri_vit.settings.schema import CHANNELS, KEYS, Model, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
 ODD = "a|b <script>alert(1)</script> *c* [d](https://e.org) `f` [@delong]\n\n# g"
@@ -359,6 +362,19 @@ def test_what_reproduction_needs_is_told_with_the_numbers_that_the_report_used(t
 CALIBRATION_BINS = inspect.signature(calibration_curve.expected_calibration_error).parameters["bins"].default
 
 
+PARTS: dict[str, Any] = {
+    "binary": BinaryEndpoint,
+    "survival": SurvivalEndpoint,
+    "multiclass": MulticlassEndpoint,
+    "ordinal": OrdinalEndpoint,
+    "continuous": ContinuousEndpoint,
+}
+
+
+def result_part(kind: str) -> Any:
+    return PARTS[kind].model_fields["models"].annotation.__args__[1]
+
+
 def annotation(part: type[Part], name: str) -> Any:
     return part.model_fields[name].annotation
 
@@ -367,15 +383,19 @@ def annotation(part: type[Part], name: str) -> Any:
 def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
     sentence = methods_section.without_citations(methods_section.MEASURE_SENTENCES[key])
     metrics, (name, _, kind) = made_up(), key.partition(":")
+    for of in (MulticlassEndpoint, OrdinalEndpoint, ContinuousEndpoint):
+        endpoint = sample(of)
+        endpoint["models"] = {"vit": sample(get_args(annotation(of, "models"))[1])}
+        metrics["endpoints"][endpoint["kind"]] = endpoint
     results = {name: next(iter(endpoint["models"].values())) for name, endpoint in metrics["endpoints"].items()}
     levels: list[tuple[type[Part], dict[str, Any]]] = [
         (Metrics, metrics),
-        *((BinaryEndpoint if found["kind"] == "binary" else SurvivalEndpoint, found) for found in metrics["endpoints"].values()),
-        *((BinaryResult if of == "mgmt" else SurvivalResult, result) for of, result in results.items()),
+        *((PARTS[found["kind"]], found) for found in metrics["endpoints"].values()),
+        *((result_part(metrics["endpoints"][of]["kind"]), result) for of, result in results.items()),
         *((BinaryResult, result) for result in metrics["endpoints"]["mgmt"]["models"].values()),
     ]
     if kind:
-        levels = [(part, level) for part, level in levels if part is {"binary": BinaryResult, "survival": SurvivalResult}[kind]]
+        levels = [(part, level) for part, level in levels if part is result_part(kind)]
     holders = [(part, level) for part, level in levels if name in part.model_fields]
     if not holders:  # of a test
         part = Comparison if name == "nadeau_bengio" else ChanceTest
@@ -478,6 +498,7 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
         metrics = made_up(settings=settings(model=Model(survival=survival)))
         for stage in (protocol.preparation_sentences, networks.model_sentences, protocol.training_sentences):
             everything += "".join(stage(filled(metrics), Facts()))
+    everything += "".join(part(kind, "words").head for kind in KEYS)
     everything += "".join([*networks.POOLED.values(), *networks.PRETRAINING_METHODS.values()])
     everything += "".join(
         networks.model_sentences(filled(made_up(settings=settings(model=Model(conv_stem=8, texture=4)))), Facts())

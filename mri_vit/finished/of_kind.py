@@ -1,0 +1,67 @@
+"""What is shown of a new patient's prediction, by the kind of the endpoint."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from mri_vit.finished.network_outputs import FoldOutputs
+from mri_vit.finished.prediction_document import AnyPredicted
+from mri_vit.kinds.kind import part
+from mri_vit.settings.schema import Endpoint
+
+if TYPE_CHECKING:
+    from mri_vit.finished.predicted_endpoints import RunResults
+
+
+class Strip(NamedTuple):
+    """A patient's score among those of the run's patients."""
+
+    rows: pd.DataFrame
+    own: float
+    threshold: float
+    scale: str
+
+
+class Shown(ABC):
+    """A kind's part of `prediction.json` and of the tables of predictions."""
+
+    @abstractmethod
+    def shown(
+        self,
+        endpoint: Endpoint,
+        outputs: Sequence[FoldOutputs] | None,
+        run: RunResults,
+        untrusted: str | None,
+        about: dict[str, Any],
+    ) -> AnyPredicted:
+        """The endpoint with its value, None where nothing is shown; `untrusted` says why a value is unreliable."""
+
+    def score_cells(self, result: Any) -> Iterable[dict[str, Any]]:
+        """Cells of each row of the table of scores."""
+        return [{"score": result.value.score if result.value else math.nan, "probability": math.nan, "call": ""}]
+
+    def survival_cells(self, result: Any) -> Iterable[dict[str, Any]]:
+        """Cells of each row of the table of survival."""
+        return []
+
+    def on_strip(self, result: Any, rows: pd.DataFrame) -> Strip:
+        """The patient among the run's patients, `rows` those of the own model in its table of predictions."""
+        return Strip(rows, result.value.score, result.value.threshold, "score")
+
+    def sign(self, value: Any) -> int:
+        """1 or -1 where a map has to explain the call and not what a network alone would say; 0 where it need not."""
+        return 0
+
+    def called_otherwise(self, endpoint: str, fold: FoldOutputs, value: Any) -> bool:
+        """Whether a fold's first network alone calls the patient otherwise than all together."""
+        return False
+
+
+def of(kind: str) -> Shown:
+    """The part of a kind that is about new patients."""
+    return part(kind, "shown")

@@ -1,0 +1,1 @@
+"""A marker that a patient has or has not."""

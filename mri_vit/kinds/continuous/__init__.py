@@ -1,0 +1,1 @@
+"""A number, such as age, Ki-67 or methylation in per cent."""

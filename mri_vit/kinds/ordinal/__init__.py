@@ -1,0 +1,1 @@
+"""Several classes in an order, such as WHO grades."""

@@ -1,0 +1,1 @@
+"""Days to death, or to the last follow-up."""

@@ -1,0 +1,51 @@
+"""The figures of survival: Kaplan–Meier curves, AUC(t), Brier(t), calibration, net benefit, what a risk adds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from mri_vit.report.figures import endpoint_curves
+from mri_vit.report.figures.of_kind import Figures
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.endpoints import SurvivalEndpoint
+from mri_vit.report.words.notation import file_name
+from mri_vit.settings.schema import Endpoint
+
+
+class SurvivalFigures(Figures):
+    """Curves over time."""
+
+    def draw(
+        self, run: Run, endpoint: Endpoint, measured: SurvivalEndpoint, survivors: pd.DataFrame
+    ) -> Iterator[tuple[str, Figure]]:
+        name = endpoint.name
+        models = measured.models
+        for model, result in models.items():
+            own = survivors.query("endpoint == @name and model == @model")
+            yield file_name("km", name, model), endpoint_curves.kaplan_meier(own, result.groups, result.at_risk_days)
+        if timed := {model: result for model, result in models.items() if result.auc_at}:
+            yield file_name("auc_time", name), endpoint_curves.auc_over_time(timed)
+        if curved := {model: result.curve for model, result in models.items() if result.curve}:
+            yield file_name("brier_time", name), endpoint_curves.brier_over_time(curved)
+        for days in sorted({at.days for result in models.values() for at in result.calibration_at}):
+            then = {model: at for model, result in models.items() for at in result.calibration_at if at.days == days}
+            curves = {model: at.curve for model, at in then.items() if at.curve}
+            groups = {model: at.groups for model, at in then.items()}
+            yield file_name("calibration", name, str(days)), endpoint_curves.survival_calibration(groups, curves, days)
+        for days in sorted({at.days for result in models.values() for at in result.decision_at}):
+            decided = {model: at for model, result in models.items() for at in result.decision_at if at.days == days}
+            benefits = {model: at.net_benefit for model, at in decided.items()}
+            of_all = next(iter(decided.values())).net_benefit_of_all  # a model's: the shuffled control has other times
+            bands = {model: at.net_benefit_band for model, at in decided.items()}
+            yield (
+                file_name("decision", name, str(days)),
+                endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands),
+            )
+        if (added := measured.added_value) and not isinstance(added.analysis, str):
+            yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis)
+
+
+PART = SurvivalFigures()

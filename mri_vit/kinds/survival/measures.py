@@ -1,0 +1,102 @@
+"""What is measured of survival: C, curves and risk groups; the whole is in `report/numbers/survival.py`. Times are in days."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool
+
+from mri_vit.metrics import concordance, ipcw, transportability
+from mri_vit.metrics.within_fold import PairErrors, survival_errors
+from mri_vit.report.numbers import survival
+from mri_vit.report.numbers.judged import chances_alive, first_repeat, flags, floats, outcome
+from mri_vit.report.numbers.measures import Background, Measures
+from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables, measure_figure
+from mri_vit.report.numbers.sites import drift_of
+from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.measured import DriftFigures, Measurement
+from mri_vit.settings.schema import Endpoint
+
+DRIFT_DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
+
+
+class SurvivalMeasures(Measures):
+    """Harrell's C of pairs of which one is known to have outlived the other."""
+
+    kind, alike = "survival", "event"
+
+    def measure(self, run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> Measurement:
+        return survival.measure(endpoint, rows, chances_alive(run.survival, endpoint, rows), background, run.study.seed)
+
+    def estimate(self, people: pd.DataFrame) -> float:
+        seen = outcome(people)
+        return concordance.harrell_c(seen.time_days, seen.event, seen.risk)
+
+    def marked(self, people: pd.DataFrame) -> Bool[np.ndarray, " n"]:
+        return flags(people.event)
+
+    def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
+        return survival_errors(floats(rows.time_days), flags(rows.event), floats(rows.score), group)
+
+    def score_groups(self, endpoint: Endpoint, people: pd.DataFrame) -> dict[str, Bool[np.ndarray, " n"]]:
+        return {"died": flags(people.event), "alive at last": ~flags(people.event)}
+
+    def flag(self, rows: pd.DataFrame) -> pd.Series:
+        return rows.event
+
+    def paired_loss(self, both: Shared, alive: Tables, pair: tuple[str, str], seed: int) -> MeasuredFigure | None:
+        """Of the integrated Brier score, of patients with probabilities by both models at the same horizons; None without any."""
+        model, other = pair
+        ours, theirs = alive[model], alive[other]
+        if not len(ours) or not len(theirs) or not ours.columns.equals(theirs.columns):
+            return None
+        known = both.people.patient[both.people.patient.isin(ours.index) & both.people.patient.isin(theirs.index)]
+        if not len(known):
+            return None
+        figure = f"{tuple(known)} {tuple(ours.columns)}"
+        if figure not in both.measured:
+            people = both.people.set_index("patient").loc[known]
+            time_days, event = floats(people.time_days), flags(people.event)
+            days = ours.columns.to_numpy(dtype=float)
+            chances = {
+                name: table.loc[known].to_numpy(dtype=float)
+                for name, table in alive.items()
+                if name in both.scores and table.columns.equals(ours.columns) and known.isin(table.index).all()
+            }
+            both.measured[figure] = measure_figure(
+                {
+                    name: lambda drawn, chance=chance: ipcw.integral(
+                        ipcw.drawn_brier(time_days, event, chance, days, drawn), days
+                    )
+                    for name, chance in chances.items()
+                },
+                np.array([ipcw.integrated_brier(time_days, event, chance, days) for chance in chances.values()]),
+                len(known),
+                seed,
+            )
+        return both.measured[figure]
+
+    def drift(
+        self, inside: Run, run: Run, endpoint: Endpoint, before: pd.DataFrame, now: pd.DataFrame
+    ) -> tuple[DriftFigures, ...]:
+        """One for each day."""
+        tables = [_with_chances(of, endpoint, rows) for of, rows in ((inside, before), (run, now))]
+        found = []
+        for day in (day for day in DRIFT_DAYS if all(day in table and len(table) for table in tables)):
+            first, other = (
+                transportability.of_survival(floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day)
+                for one in tables
+            )
+            ratio, excess = map(drift_of, transportability.drift(first, other, run.study.seed))
+            found.append(DriftFigures(day, first.n, other.n, None, None, ratio, excess))
+        return tuple(found)
+
+
+def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
+    """A row per patient who has probabilities of survival: these by day, and the outcome."""
+    return chances_alive(run.survival, endpoint, rows).join(
+        first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner"
+    )
+
+
+PART = SurvivalMeasures()
