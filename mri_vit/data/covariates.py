@@ -12,6 +12,7 @@ import pandas as pd
 from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import MAX_NUMBER, Contents, contents, filled, is_age, numbers
 from mri_vit.errors import UsageError
+from mri_vit.kinds.kind import labels
 from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint, Study
 
 MOST_NAMED = 5  # patients in a sentence
@@ -21,7 +22,12 @@ ORIGIN = {  # where a patient is from, not how they are
     "scan_cohort": "it says where scans are from",
     "same_as": "it names the same patient in another cohort",
 }
-LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns}  # no covariate, studied or not
+# no covariate, studied or not; the WHO's type follows from IDH and 1p/19q
+LABEL_COLUMNS = {column for endpoint in DEFAULT_ENDPOINTS for column in endpoint.columns} | {"who_type"}
+# What a pathologist reads a type or a grade from, or writes beside it: no covariate of either unless it is asked for by name.
+# UCSF-PDGM, UPENN-GBM, TCGA, MU-Glioma-Post and RHUH-GBM have such columns.
+DIAGNOSIS = re.compile(r"(?i)idh|atrx|1p|19q|codel|grade|diagnos|histolog|histopath|subtype|who|project|tert|egfr|cdkn|h3")
+DIAGNOSED = ("who_type", "grade")  # endpoints that are a diagnosis
 # Words by which tables name what happened after imaging; such a column is no covariate unless it is asked for by name.
 OUTCOME = re.compile(
     r"(?i)(^|[_ .-])(os|pfs|rfs|ttp|surviv\w*|death|dead|died|deceased|vital|alive|event|censor\w*"
@@ -93,7 +99,7 @@ def clinical_columns(patients: Sequence[Patient], study: Study) -> list[str]:
     asked, columns = study.controls.columns, examined(patients, study)
     if asked is None:
         return [column.name for column in columns if column.read]
-    markers = [endpoint.name for endpoint in study.endpoints if endpoint.kind == "binary"]
+    markers = [endpoint.name for endpoint in study.endpoints if not labels(endpoint).of_visit]
     _refuse_unreadable(asked, [*patients[0].clinical, *(name for name in markers if name in patients[0].labels)], study)
     for column in columns:
         if column.name in asked and column.contents.kind is None and column.contents.remark:
@@ -154,8 +160,10 @@ def _why_not(column: str, endpoint: Endpoint, study: Study) -> str:
     """Why an endpoint's regression may not read a column; "" where it may."""
     if _named_after(column, {name.lower() for name in (endpoint.name, *endpoint.columns)}):
         return "it is named after the label itself"
-    if endpoint.kind == "survival":
-        later = {n.lower() for e in study.endpoints if e.kind == "survival" for n in (e.name, *e.columns)}
+    if endpoint.name in DIAGNOSED and study.controls.columns is None and DIAGNOSIS.search(column):
+        return "a diagnosis is made with it"
+    if labels(endpoint).of_visit:
+        later = {n.lower() for e in study.endpoints if labels(e).of_visit for n in (e.name, *e.columns)}
         return "it is named like an outcome" if OUTCOME.search(column) or _named_after(column, later) else ""
     if SURGERY.search(column):
         return "the extent of resection is for survival alone"
@@ -164,7 +172,7 @@ def _why_not(column: str, endpoint: Endpoint, study: Study) -> str:
 
 def _refuse_unreadable(asked: Sequence[str], there: Sequence[str], study: Study) -> None:
     """Raise UsageError that names a column which is not there, or which no endpoint may read."""
-    outcomes = {column: e.name for e in study.endpoints if e.kind == "survival" for column in e.columns}
+    outcomes = {column: e.name for e in study.endpoints if labels(e).of_visit for column in e.columns}
     for name in asked:
         if name in outcomes:
             raise UsageError(f"controls.columns: {name!r} is the outcome of {outcomes[name]}, after the scans; leave it out")
@@ -221,4 +229,6 @@ def _cell(patient: Patient, column: str) -> str:
     """What the table has in a column, "" where a label is missing."""
     if column in patient.clinical:
         return patient.clinical[column]
+    if column in patient.classes:
+        return patient.classes[column]
     return "" if math.isnan(patient.labels[column]) else f"{patient.labels[column]:g}"

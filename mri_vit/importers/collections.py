@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mri_vit.data.columns import ALIASES, OURS, key, our_column
 from mri_vit.errors import UsageError
-from mri_vit.importers import contrast_agent, layout
+from mri_vit.importers import contrast_agent, layout, who
 from mri_vit.importers.contrast_agent import Agent
 from mri_vit.importers.layout import BRATS, SAME_AS, CellValue, Column, Layout, Row, Table
 from mri_vit.run.integrity import read_json
@@ -39,6 +39,7 @@ RULES = {
     **{"sex": layout.SEX, "age": layout.age, "mgmt": layout.METHYLATION},
     **dict.fromkeys(("pten", "tertp", "idh"), layout.MUTATION),
     **{"site": layout.text, SAME_AS: layout.text, "os_days": layout.days(), "os_event": event},
+    **dict.fromkeys(("who_type", "grade"), layout.text),  # a table's own classes stay as they are spelled
 }
 WITH_CUT_OFF = ("mgmt", "pten", "tertp")  # may be an assay's number, with the cut-off in the column's name
 COLUMNS = (
@@ -168,6 +169,10 @@ def _ucsf_since_first(row: Row, session: str) -> str:
     return "0" if session == UCSF_FIRST else session.removeprefix("FU").removesuffix("d")
 
 
+UCSF_MARKERS = who.Markers(
+    idh=("IDH",), codeletion=("1p/19q",), grade=("WHO CNS Grade",), diagnosis=("Final pathologic diagnosis (WHO 2021)",)
+)
+
 UCSF_PDGM = Layout(
     name="ucsf_pdgm",
     example="UCSF-PDGM-0004_T1c.nii.gz, or UCSF-PDGM-004 in a table with MGMT status",
@@ -181,9 +186,11 @@ UCSF_PDGM = Layout(
             columns=(
                 Column("sex", ("Sex",), layout.SEX),
                 Column("age", ("Age at MRI",), layout.age),
-                Column("grade", ("WHO CNS Grade",), layout.number),
+                Column("grade", ("WHO CNS Grade",), who.read_grade),
+                Column("who_type", ("IDH",), layout.text, of_row=UCSF_MARKERS),
+                Column("who_type", UCSF_MARKERS.diagnosis, who.named_type),
                 # It contains the IDH status: under this name, no study of IDH uses it as a covariate.
-                Column("idh_diagnosis", ("Final pathologic diagnosis (WHO 2021)",), layout.text),
+                Column("idh_diagnosis", UCSF_MARKERS.diagnosis, layout.text),
                 Column("mgmt", ("MGMT status",), layout.METHYLATION),  # the index is not made a label: cohorts cut it differently
                 Column("mgmt_index", ("MGMT index",), layout.number),
                 Column("idh", ("IDH",), layout.named_mutation),
@@ -202,7 +209,7 @@ UCSF_PDGM = Layout(
 # Source: Bakas et al. 2022, doi:10.1038/s41597-022-01560-7, and its table v2.1. Survival counts from the surgery of the row's own
 # visit: of the 41 patients with both, the first row's survival less the second's is the time between them to within 9 days before
 # and 55 after (the median is 6), so that nothing is subtracted. Where the time is only in Survival_Censor, it is of the day last
-# seen alive.
+# seen alive. All patients have glioblastoma, so that each is of grade 4, which is no column; 1p/19q is not reported.
 UPENN_GBM = Layout(
     name="upenn_gbm",
     example="UPENN-GBM-00001_11_T1GD.nii.gz, or UPENN-GBM-00001_11 in a table with Survival_Censor",
@@ -219,6 +226,7 @@ UPENN_GBM = Layout(
                 Column("kps", ("KPS",), layout.karnofsky),
                 Column("mgmt", ("MGMT",), layout.METHYLATION),
                 Column("idh1", ("IDH1",), layout.MUTATION),
+                Column("who_type", ("IDH1",), layout.text, of_row=who.Markers(idh=("IDH1",), collected="4")),
                 Column("os_days", ("Survival_from_surgery_days_UPDATED", "Survival_Censor"), layout.days("day")),
                 Column("os_event", ("Survival_Status",), layout.EVENT),
             ),
@@ -231,8 +239,21 @@ UPENN_GBM = Layout(
 #
 # Sources: file names of Bakas et al. 2017, doi:10.1038/sdata.2017.117; mutations as the UCI repository has them (Glioma Grading
 # Clinical and Mutation Features: 1 is mutated); clinical.tsv of the GDC; Table S1 of Ceccarelli et al. 2016,
-# doi:10.1016/j.cell.2015.12.028. The last two were not at hand: their columns are as these sources name them, and one that is
-# called otherwise is not read.
+# doi:10.1016/j.cell.2015.12.028. The last two were not at hand: their columns are as these sources and public code name them, and
+# one that is called otherwise is not read. `Grade` of the mutations is the project, GBM or LGG: a glioblastoma is of grade 4 in
+# every edition, the others are of 2 or 3. There ATRX 1 is any mutation; of the 164 astrocytomas by it 3 have CIC mutated too.
+UCI_GRADE = layout.words({"4": ("gbm",)}, ("lgg",))
+UCI_MARKERS = who.Markers(
+    idh=("IDH1", "IDH2"), atrx=("ATRX",), grade=("Grade",), diagnosis=("Primary_Diagnosis",), of_grade=UCI_GRADE
+)
+CECCARELLI_MARKERS = who.Markers(
+    idh=("IDH status",),
+    codeletion=("1p/19q codeletion", "IDH/codel subtype"),
+    atrx=("ATRX status",),
+    grade=("Grade",),
+    diagnosis=("Histology",),
+    features=("TERT promoter status", "Chr 7 gain/Chr 10 loss"),
+)
 TCGA_ID = re.compile(r"(?P<patient>TCGA-\w\w-\w{4})(-.*)?")  # more behind it is a sample's number
 
 
@@ -257,6 +278,8 @@ TCGA = Layout(
                 Column("age", ("Age_at_diagnosis",), layout.age),
                 Column("project", ("Project",), layout.text),
                 Column("diagnosis", ("Primary_Diagnosis",), layout.text),
+                Column("grade", ("Grade",), UCI_GRADE),
+                Column("who_type", ("IDH1",), layout.text, of_row=UCI_MARKERS),
                 *(Column(gene.lower(), (gene,), layout.MUTATION) for gene in ("PTEN", "IDH1", "IDH2", "TP53", "ATRX", "EGFR")),
             ),
         ),
@@ -268,6 +291,8 @@ TCGA = Layout(
                 Column("mgmt", ("MGMT promoter status",), layout.METHYLATION),
                 Column("tertp", ("TERT promoter status",), layout.MUTATION),
                 Column("idh", ("IDH status",), layout.MUTATION),
+                Column("grade", ("Grade",), who.read_grade),
+                Column("who_type", ("IDH status",), layout.text, of_row=CECCARELLI_MARKERS),
                 Column("age", ("Age (years at diagnosis)",), layout.age),
                 Column("sex", ("Gender",), layout.SEX),
                 Column("os_days", ("Survival (months)",), layout.days("month")),
@@ -281,13 +306,21 @@ TCGA = Layout(
                 ids=TCGA_ID,
                 columns=(
                     Column("sex", (f"{about}gender", f"{about}sex_at_birth"), layout.SEX),
-                    Column("os_days", (f"{about}days_to_death", follow_up), layout.days("day"), unless=_tcga_no_day),
+                    Column("age", (f"{about}age_at_index",), layout.age),
+                    Column("grade", (f"{diagnoses}tumor_grade", f"{diagnoses}who_cns_grade"), who.read_grade),
+                    Column("who_type", (f"{diagnoses}primary_diagnosis",), who.named_type),
+                    Column(
+                        "os_days",
+                        (f"{about}days_to_death", f"{diagnoses}days_to_last_follow_up"),
+                        layout.days("day"),
+                        unless=_tcga_no_day,
+                    ),
                     Column("os_event", (f"{about}vital_status",), layout.EVENT),
                 ),
             )
-            for case_id, about, follow_up in (
-                ("case_submitter_id", "", "days_to_last_follow_up"),
-                ("cases.submitter_id", "demographic.", "diagnoses.days_to_last_follow_up"),
+            for case_id, about, diagnoses in (
+                ("case_submitter_id", "", ""),
+                ("cases.submitter_id", "demographic.", "diagnoses."),
             )
         ),
     ),
@@ -299,7 +332,8 @@ TCGA = Layout(
 # Source: TCIA, doi:10.7937/7k9k-3c83; names of files and columns as public code that reads the collection has them (the table was
 # not at hand). Its clinical data are a workbook: save the sheet "MU Glioma Post" as CSV. Times count from the diagnosis, so the
 # days to each visit are subtracted. Of patients who live it has no day last seen, so that their survival is missing. In MGMT
-# methylation and the mutations 0 and 1 are read; any other number has no rule.
+# methylation and the mutations 0 and 1 are read; any other number has no rule. Of 1p/19q 1 is codeleted and 0 intact; other
+# numbers are partial losses and 10 is unknown, which decide nothing.
 MU_VISITS = {
     f"Timepoint_{n}": f"Number of Days from Diagnosis to {nth} MRI (Timepoint_{n})"
     for n, nth in enumerate(("1st", "2nd", "3rd", "4th", "5th", "6th"), start=1)
@@ -307,6 +341,16 @@ MU_VISITS = {
 
 
 MU_DEATH = "Number of days from Diagnosis to death (Days)"
+
+MU_MARKERS = who.Markers(
+    idh=("IDH1 mutation", "IDH2 mutation"),
+    codeletion=("1p/19q",),
+    atrx=("ATRX mutation",),
+    grade=("Grade of Primary Brain Tumor",),
+    diagnosis=("Primary Diagnosis",),
+    features=("TERT promoter mutation", "EGFR amplification", "Chromosome 7 gain and Chromosome 10 loss"),
+    others=("H3-3A mutation",),
+)
 
 MU_GLIOMA_POST = Layout(
     name="mu_glioma_post",
@@ -324,6 +368,8 @@ MU_GLIOMA_POST = Layout(
                 Column("mgmt", ("MGMT methylation",), layout.METHYLATION),
                 Column("tertp", ("TERT promoter mutation",), layout.MUTATION),
                 Column("idh1", ("IDH1 mutation",), layout.MUTATION),
+                Column("grade", MU_MARKERS.grade, who.read_grade),
+                Column("who_type", ("IDH1 mutation",), layout.text, of_row=MU_MARKERS),
                 *(
                     Column(
                         "os_days", (MU_DEATH,), layout.days("day"), visit, since=lambda row, session: row.cell(MU_VISITS[session])
@@ -341,7 +387,10 @@ MU_GLIOMA_POST = Layout(
 #
 # Source: Cepeda et al. 2023, doi:10.1016/j.dib.2023.109617, and the header of clinical_data_TCIA_RHUH-GBM.csv. Survival counts
 # from the surgery, so it is of visit 0; the days to the later ones are not published. `Right Censored` yes is a censoring. MGMT
-# is not reported.
+# is not reported, nor are 1p/19q and ATRX, so that a patient with mutant IDH has no type.
+RHUH_IDH = "IDH status = (mutant [mut], wild type [wt], NOS)"
+RHUH_MARKERS = who.Markers(idh=(RHUH_IDH,), grade=("WHO grade",), diagnosis=("Histopathological subtype",))
+
 RHUH_GBM = Layout(
     name="rhuh_gbm",
     example="RHUH-0001_0_t1ce.nii.gz, or RHUH-0001 in a table with Right Censored",
@@ -356,7 +405,9 @@ RHUH_GBM = Layout(
                 Column("sex", ("Sex",), layout.SEX),
                 Column("age", ("Age",), layout.age),
                 Column("kps", ("Preoperative KPS",), layout.karnofsky, "0"),
-                Column("idh", ("IDH status = (mutant [mut], wild type [wt], NOS)",), layout.MUTATION),
+                Column("idh", (RHUH_IDH,), layout.MUTATION),
+                Column("grade", ("WHO grade",), who.read_grade),
+                Column("who_type", (RHUH_IDH,), layout.text, of_row=RHUH_MARKERS),
                 Column("os_days", ("Overall survival [OS] (days)",), layout.days("day"), "0"),
                 Column("os_event", ("Right Censored",), layout.CENSORED, "0"),
             ),

@@ -20,18 +20,19 @@ from mri_vit.data import cohort, columns, sheet
 from mri_vit.data.cohort import Patient
 from mri_vit.data.sheet import to_csv
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.importers import dicom
+from mri_vit.importers import dicom, who
 from mri_vit.importers.cohort_table import Imported, merge, no_rule, other_forms, similar_ids, with_ids_of_scans
 from mri_vit.importers.collections import LAYOUTS, PLAIN
 from mri_vit.importers.dicom.identity import Hasher, default_key, load_hasher
 from mri_vit.importers.layout import SAME_AS, Layout, LeftOut, Reading, SourceContents
 from mri_vit.importers.layout_reader import read_source, recognise_layout
+from mri_vit.kinds import kind
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.run.screen import plain as as_text
 from mri_vit.settings.recipe import CHANNELS, FLAIR, REFERENCE, Train
-from mri_vit.settings.schema import DEFAULT_ENDPOINTS, Endpoint
+from mri_vit.settings.schema import DEFAULT_ENDPOINTS, MIN_CLASSES, Endpoint
 
 PROVENANCE, CONFLICTS = "provenance.csv", "conflicts.csv"
 IMPORT = "import.json"  # its hash of the table shows that mri-vit wrote the table
@@ -136,6 +137,10 @@ def relative_path(path: Path | None, home: Path) -> str:
 
 
 MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # usual labels, studied or not
+POSSIBLE = (  # that a user may want to study, and that no study gets by itself: every endpoint costs power
+    Endpoint(name="who_type", kind="multiclass", classes=who.TYPES),
+    Endpoint(name="grade", kind="ordinal", classes=who.GRADES),
+)
 HOMES = {"prepared": "prepared", "output": "run"}  # folders of the study
 MIN_PER_CLASS = 2  # patients of a class: one to train on and one to test on, the fewest that folds need
 STUDY_HEAD = """\
@@ -148,6 +153,9 @@ STUDY_HEAD = """\
 """
 NO_LABEL = """
 # No label can be studied yet: `mri-vit check` names what is missing. Add it to the table, or name other labels here.
+"""
+MORE = """
+# more endpoints that this table could support; each costs the others power, so name in advance the ones that you study
 """
 PLACEHOLDER = (Endpoint(name="mgmt", kind="binary"),)  # where the table has no label: check names this one column only
 
@@ -169,7 +177,13 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
     that are considered. Raises UsageError where the table cannot be read.
     """
     header = sheet.columns(table)
-    labelled = [endpoint for endpoint in known if set(endpoint.columns) <= set(header)]
+    reasons: dict[str, str] = {}
+    labelled = []
+    for endpoint in (one for one in known if set(one.columns) <= set(header)):
+        try:
+            labelled.append(kind.labels(endpoint).completed(endpoint, table))
+        except UsageError as fault:  # classes that were left to the table are too few or too many
+            reasons[endpoint.name] = str(fault).removeprefix(f"{table}, ")
     patients = cohort.read(table, tuple(labelled), needed=())
     lines = [f"{key} = {json.dumps(value)}" for key, value in {"name": name, "cohort": table.name, **HOMES}.items()]
     present = [channel for channel in CHANNELS if any(patient.scans[channel] for patient in patients)]
@@ -181,7 +195,7 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
         words = "to which the others are aligned; it is T1ce where there is one"
         lines += ["", "[prepare]", f'reference = "{present[0]}"  # {words}']
     first = cohort.first_visits(patients)
-    reasons = {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
+    reasons |= {endpoint.name: _unfit(endpoint, first) for endpoint in labelled}
     studied = [endpoint for endpoint in labelled if not reasons[endpoint.name]]
     rarest = {endpoint.name: _rarest(endpoint, first) for endpoint in studied}
     usual = Train().folds
@@ -193,30 +207,43 @@ def study_file(name: str, table: Path, known: Sequence[Endpoint] = MARKERS) -> s
     text += "".join(f"\n# Not studied: {name}; {reason}.\n" for name, reason in reasons.items() if reason)
     text += NO_LABEL * (not studied)
     for endpoint in studied or labelled or PLACEHOLDER:
-        fields = endpoint.model_dump(exclude_none=True).items()
-        text += "\n[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields)
-    return text
+        text += "\n" + _section(endpoint)
+    more = [endpoint for endpoint in POSSIBLE if endpoint.name not in reasons and _has_classes(endpoint, table, header)]
+    return text + MORE * bool(more) + "#\n".join(re.sub("(?m)^", "# ", _section(one).rstrip()) + "\n" for one in more)
+
+
+def _section(endpoint: Endpoint) -> str:
+    """An endpoint as a study file has it."""
+    fields = endpoint.model_dump(exclude_none=True).items()
+    return "[[endpoints]]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields)
+
+
+def _has_classes(endpoint: Endpoint, table: Path, header: Collection[str]) -> bool:
+    """Whether a table has an endpoint's column, with no other words than its classes, and enough patients of enough of them."""
+    if not set(endpoint.columns) <= set(header):
+        return False
+    try:
+        patients = cohort.first_visits(cohort.read(table, (endpoint,), needed=()))
+    except UsageError:
+        return False  # a table of the user's own, with classes of other names
+    count = Counter(stratum for stratum in cohort.strata(patients, endpoint) if stratum != "?")
+    return len(count) >= MIN_CLASSES and min(count.values()) >= MIN_PER_CLASS
 
 
 def _unfit(endpoint: Endpoint, patients: Sequence[Patient]) -> str:
     """Why an endpoint cannot be studied; "" where it can. Only the first visit of each patient counts, as in the folds."""
-    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
+    count = Counter(stratum for stratum in cohort.strata(patients, endpoint) if stratum != "?")
     if not count:
         return "no label is known"
-    least, n = _rarest(endpoint, patients), count.total()
-    if least >= MIN_PER_CLASS:
+    if kind.labels(endpoint).rarest(count) >= MIN_PER_CLASS and kind.labels(endpoint).is_learnable(set(count)):
         return ""
-    if endpoint.kind == "survival":
-        return f"{least or 'none'} of {n} patients died; survival needs {MIN_PER_CLASS} deaths"
-    if not least:
-        return f"all {n} labels are {next(iter(count))}; training needs both classes"
-    return f"only one of {n} labels is {min(count, key=count.__getitem__)}; training needs {MIN_PER_CLASS} of each class"
+    counts = kind.labels(endpoint).counted(endpoint, count)
+    return f"{counts}; training needs {MIN_PER_CLASS} {kind.labels(endpoint).rarer}"
 
 
 def _rarest(endpoint: Endpoint, patients: Sequence[Patient]) -> int:
     """How many patients the rarer class has, or how many died: there are no more folds, as each has one of them."""
-    count = Counter(patient.stratum(endpoint) for patient in patients if patient.knows(endpoint))
-    return count["1"] if endpoint.kind == "survival" else min(count["0"], count["1"])
+    return kind.labels(endpoint).rarest(Counter(one for one in cohort.strata(patients, endpoint) if one != "?"))
 
 
 AUTO, DICOM = "auto", "dicom"

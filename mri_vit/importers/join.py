@@ -21,13 +21,14 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.columns import MISSING
 from mri_vit.errors import UnusablePatient, UsageError
 from mri_vit.importers import import_cohort, persons
-from mri_vit.importers.import_cohort import CONFLICTS, MARKERS, MASKS, PROVENANCE, relative_path
+from mri_vit.importers.import_cohort import CONFLICTS, MARKERS, MASKS, POSSIBLE, PROVENANCE, relative_path
 from mri_vit.importers.layout import SAME_AS
 from mri_vit.importers.persons import Alike, Link, SourceCohort, Subject, scan_paths
+from mri_vit.kinds.kind import labels as labels_kind
 from mri_vit.run import files
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.screen import WARNING, counted, progress, say
-from mri_vit.settings.schema import CHANNELS, Endpoint
+from mri_vit.settings.schema import CHANNELS, Endpoint, folded
 from mri_vit.settings.source import NIFTI
 
 Hashes = Mapping[Path, str]  # of voxels, by file
@@ -88,12 +89,15 @@ class SourceVisit:
             return str((self.source.table.parent / cell).resolve())
         return "" if cell.lower() in MISSING else cell
 
-    def label(self, columns: Iterable[str]) -> Label:
-        """The cells, numbers in one spelling (1, 365), empty where missing."""
-        return tuple(map(_one_spelling, map(self.text, columns)))
+    def label(self, endpoint: Endpoint) -> Label:
+        """The endpoint's cells, numbers and classes in one spelling (1, 365, gbm), empty where missing."""
+        return tuple(_one_spelling(self.text(column), endpoint.classes or ()) for column in endpoint.columns)
 
 
-def _one_spelling(cell: str) -> str:
+def _one_spelling(cell: str, classes: Iterable[str]) -> str:
+    for name in classes:
+        if folded(name) == folded(cell):
+            return name
     try:
         return f"{float(cell):.10g}"
     except ValueError:
@@ -133,7 +137,7 @@ def merge_cohorts(
         cells: list[dict[str, Cell]] = [{} for _ in groups]
         for endpoint in endpoints:
             conflicts += _fill_label(ids[number], endpoint, visits, groups, cells)
-            if endpoint.kind == "survival" and (lost := _known_labels(loose, endpoint.columns)):
+            if labels_kind(endpoint).of_visit and (lost := _known_labels(loose, endpoint)):
                 rule = "of visits without scans, and left out"
                 conflicts.append(Conflict(ids[number], endpoint.name, tuple(lost), rule, NOWHERE))
         for group, filled in zip(groups, cells, strict=True):
@@ -174,14 +178,15 @@ def _fill_label(
     cells: list[dict[str, Cell]],
 ) -> list[Conflict]:
     """Fill an endpoint's cells of all groups in place; what disagrees."""
-    of_person = _known_labels(visits, endpoint.columns)
+    of_person = _known_labels(visits, endpoint)
     labels_of = Counter(subject for subject, _ in of_person)
-    by_visit = endpoint.kind == "binary" and any(count > 1 for count in labels_of.values())
+    of_visit = labels_kind(endpoint).of_visit
+    by_visit = not of_visit and any(count > 1 for count in labels_of.values())
     conflicts = []
     if by_visit and len(labels_of) > 1:
         conflicts.append(Conflict(patient, endpoint.name, tuple(of_person), "", OWN))
     for group, filled in zip(groups, cells, strict=True):
-        statements = _known_labels(group, endpoint.columns) if by_visit or endpoint.kind == "survival" else of_person
+        statements = _known_labels(group, endpoint) if by_visit or of_visit else of_person
         labels = {label for _, label in statements}
         preferred = {label for subject, label in statements if subject.cohort == endpoint.prefer}
         rule, value = "", ("",) * len(endpoint.columns)
@@ -196,9 +201,9 @@ def _fill_label(
     return list(dict.fromkeys(conflicts))
 
 
-def _known_labels(visits: Iterable[SourceVisit], columns: Sequence[str]) -> list[Statement]:
+def _known_labels(visits: Iterable[SourceVisit], endpoint: Endpoint) -> list[Statement]:
     """The different labels that visits have; half of a time and its event is none."""
-    return list(dict.fromkeys((visit.subject, label) for visit in visits if all(label := visit.label(columns))))
+    return list(dict.fromkeys((visit.subject, label) for visit in visits if all(label := visit.label(endpoint))))
 
 
 def _fill_others(patient: str, group: Sequence[SourceVisit], labels: set[str], filled: dict[str, Cell]) -> Iterator[Conflict]:
@@ -252,7 +257,7 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     Parameters
     ----------
     tables : cohort tables, or folders with a `cohort.csv`; a person's id is that of the first that has the person.
-    endpoints : whose columns are labels, beside the usual ones.
+    endpoints : whose columns are labels, beside the usual ones and WHO type and grade.
 
     Raises
     ------
@@ -267,12 +272,12 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
         import_cohort.check_destination(path, folder)
     import_cohort.refuse_foreign(folder, (PEOPLE, ALIKE))
     headers = [set(source.patients[0].clinical) for source in sources]
-    by_columns = {endpoint.columns: endpoint for endpoint in (*MARKERS, *endpoints)}  # a study's own come last, and stay
+    by_columns = {endpoint.columns: endpoint for endpoint in (*MARKERS, *POSSIBLE, *endpoints)}  # a study's own come last
     labels = [endpoint for columns, endpoint in by_columns.items() if any(header.issuperset(columns) for header in headers)]
     hashes, unread = _hashes(sources, console)
     links = [*persons.declared_links(sources), *persons.links_by_voxels(sources, hashes)]
     person = persons.person_numbers(sources, links)
-    rows, conflicts = merge_cohorts(sources, person, hashes, labels)
+    rows, conflicts = merge_cohorts(sources, person, hashes, [_with_classes(one, sources) for one in labels])
     pairs, not_compared = _alike(sources, person, unread, console)
     folder.mkdir(parents=True, exist_ok=True)
     home = folder.resolve()
@@ -305,8 +310,17 @@ def join(tables: Sequence[Path], folder: Path, endpoints: Sequence[Endpoint], co
     for warning in warnings:
         say(console, warning, WARNING)
     say(console, f"cohort table {folder / files.COHORT}; who was joined and why is in {PEOPLE}")
-    import_cohort.write_study(MERGE, folder, console, labels)
+    import_cohort.write_study(MERGE, folder, console, [one for one in labels if one in endpoints or one not in POSSIBLE])
     return bool(warnings or any(not conflict.rule for conflict in conflicts))
+
+
+def _with_classes(endpoint: Endpoint, sources: Iterable[SourceCohort]) -> Endpoint:
+    """The endpoint with the classes of all cohorts, each as it is first spelled, where it leaves them to the table."""
+    if not endpoint.lacks_classes:
+        return endpoint
+    cells = [patient.clinical.get(endpoint.name, "") for source in sources for patient in source.patients]
+    spelled = {folded(cell): cell for cell in reversed(cells) if cell.lower() not in MISSING}
+    return endpoint.model_copy(update={"classes": tuple(spelled.values())})
 
 
 def _source(path: Path) -> SourceCohort:

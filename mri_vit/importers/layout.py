@@ -326,6 +326,7 @@ class Column:
     since: Callable[[Row, str], str] | None = None  # days from where a time counts to the visit, to be subtracted; "" is unknown
     like: re.Pattern[str] | None = None  # names of further columns of the source, as they are spelled
     unless: Callable[[Row], str] | None = None  # why the cell of a row is not used, "" where it is
+    of_row: Callable[[Row], CellValue] | None = None  # instead of `rule`, where more columns of the row decide
 
 
 @dataclass(frozen=True)

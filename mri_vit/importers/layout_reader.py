@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mri_vit.data import cohort, columns, sheet
-from mri_vit.data.columns import key, nearest, our_column, suggestion
+from mri_vit.data.columns import key, nearest, suggestion
 from mri_vit.errors import UsageError
 from mri_vit.importers.layout import (
     ANY_ID,
@@ -166,8 +166,8 @@ def _own_table(
         return [], [LeftOut("", path, f"not read: {str(fault).removeprefix(f'{path}: ')}")], []
     table = _table_of(own, path) if own else None
     columns = [column for other in (own or layout).tables for column in other.columns]
-    names = {column.name for column in columns}
-    labels = [name for name in spelled if our_column(name) in names or any(c.like and c.like.fullmatch(name) for c in columns)]
+    sources = {key(name) for column in columns for name in column.sources}
+    labels = [name for name in spelled if key(name) in sources or any(c.like and c.like.fullmatch(name) for c in columns)]
     if not (own and table):
         if labels and (own or not layout.collection):
             return [], [LeftOut("", path, f"not read: {', '.join(labels)}, but no patient_id, subject, id or the like")], []
@@ -349,7 +349,7 @@ def _readings(layout: Layout, table: Table, row: Row, patient: str, session: str
         for name in filled if filled and not layout.collection else [*filled, *names][:1]:
             spelled = row.names[key(name)]
             visit = session if column.session is None else column.session
-            value = column.rule(row.cell(name), spelled)
+            value = column.of_row(row) if column.of_row else column.rule(row.cell(name), spelled)
             if value.value and column.unless and (why := column.unless(row)):
                 value = CellValue("", f"{value.rule}; missing: {why}")
             if column.since and value.value:

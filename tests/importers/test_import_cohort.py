@@ -478,11 +478,23 @@ def test_a_cohort_without_t1ce_gets_another_reference_and_else_the_same_settings
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ("patient,mgmt,pten\nP1,1,1\nP2,0,1\nP3,1,\nP4,0,\n", "pten; all 2 labels are 1"),
+        (
+            "patient,mgmt,pten\nP1,1,1\nP2,0,1\nP3,1,\nP4,0,\n",
+            "pten; 2 patients with 1 and 0 with 0; training needs 2 patients of the rarer class",
+        ),
         ("patient,mgmt,pten\nP1,1,NA\nP2,0,\nP3,1,\nP4,0,\n", "pten; no label is known"),
-        ("patient,mgmt,pten\nP1,1,1\nP2,0,0\nP3,1,1\nP4,0,\n", "pten; only one of 3 labels is 0"),
-        ("patient,mgmt,os_days,dead\nP1,1,100,0\nP2,0,200,0\nP3,1,,\nP4,0,,\n", "os; none of 2 patients died"),
-        ("patient,mgmt,os_days,dead\nP1,1,100,1\nP2,0,200,0\nP3,1,,\nP4,0,,\n", "os; 1 of 2 patients died"),
+        (
+            "patient,mgmt,pten\nP1,1,1\nP2,0,0\nP3,1,1\nP4,0,\n",
+            "pten; 2 patients with 1 and 1 with 0; training needs 2 patients of the rarer class",
+        ),
+        (
+            "patient,mgmt,os_days,dead\nP1,1,100,0\nP2,0,200,0\nP3,1,,\nP4,0,,\n",
+            "os; 0 patients with 1 and 2 with 0; training needs 2 deaths",
+        ),
+        (
+            "patient,mgmt,os_days,dead\nP1,1,100,1\nP2,0,200,0\nP3,1,,\nP4,0,,\n",
+            "os; 1 patients with 1 and 1 with 0; training needs 2 deaths",
+        ),
     ],
 )
 def test_an_endpoint_of_one_class_is_not_studied_and_the_reason_stands_in_the_file(tmp_path: Path, labels: str, reason: str):
