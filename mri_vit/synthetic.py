@@ -38,7 +38,7 @@ TISSUE = {  # relative signal of (CSF, grey, white, tumour core, enhancement, oe
     "flair": (0.15, 0.65, 0.52, 0.55, 0.85, 1.10),
 }
 RIM_MM = 5.0  # of the built-in cohort's tumours
-ENHANCEMENT = 4  # its column in TISSUE
+CORE, ENHANCEMENT = 3, 4  # their columns in TISSUE
 CONTROLS = (12, 14, 12)  # points of the deformation, 16 mm apart
 BEND_MM = 4.0  # about the residual between brains after rigid alignment
 DENT_SHARE = 0.12  # of a tumour's radius
@@ -50,6 +50,15 @@ WORKERS = 2  # no machine has fewer cores today
 RECIPE = 7  # raised with every change to the files, so that an older cohort is made anew
 MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
+TYPES = {"gbm": "t1", "astro": "flair", "oligo": "t2"}  # in which scan a tumour is darker than the two others let expect
+LEVEL = {"t1": 0.60, "t2": 0.90, "flair": 0.95}  # of a tumour inside, the mean of patients: all are seen beside white matter
+COMMON = 0.30  # how far a tumour is off LEVEL at most, up or down, in all three scans alike: more than its type makes of it
+DARKER = 0.25  # how much darker the type makes it in one of them: eight times the noise of a voxel
+UPTAKE = {2: 1.15, 3: 1.55, 4: 1.95}  # of contrast by grade, in the unit of TISSUE, where white matter has 0.87
+UPTAKE_SD = 0.10  # of that between patients of one grade, so that none equals another
+NECROTIC = (0.10, 0.80)  # least and largest share of the core: either part is then at least about a voxel thick
+FLUID, FAINT = 0.20, 0.30  # signal of necrosis in T1ce, as of CSF; how much of the uptake the rest of a core has without `mgmt`
+ADDED = ("who_type", "grade", "necrosis_share", "null_type", "null_grade", "null_number")  # label columns of the added kinds
 README = """# The built-in cohort
 
 {patients} synthetic patients (seed {seed}, recipe {recipe}) on real anatomy: the MNI152 T1 and its grey and white matter maps
@@ -73,6 +82,32 @@ its header. `truth/<patient>.nii.gz`, the column `tumour_mask`, is the tumour (1
 scan's space. The demo's study does not learn from it: masks are found in the scans (`prepare.tumour = "found"`), for the network
 and for the controls; the true ones judge maps.
 """
+README_OF_KINDS = """
+## Labels of further kinds
+
+| column | cause in the scans | verdict to expect of a network |
+|---|---|---|
+| `who_type`: gbm, astro, oligo | the tumour is darker in T1, FLAIR or T2 than in the two others | better than chance |
+| `grade`: 2, 3, 4 | how bright the tumour's uptake of contrast is, faint to strong | better than chance |
+| `necrosis_share`, % | how much of the core is dark in T1ce, from one side on; 10 to 80 | better than chance |
+| `null_type`, `null_grade`, `null_number` | **none**: as many of each value as above, drawn at random | chance |
+
+Each is drawn by itself, whatever the other labels are; {missing:.0%} of each are missing. T1, T2 and FLAIR show the type, T1ce
+shows grade and necrosis. A tumour is brighter or darker than others in T1, T2 and FLAIR at once, by more than the type makes of
+it: no single scan tells the type, they must be compared. The core is what lies within the rim; its necrosis is a cap, as dark as
+fluid. The rest of the core takes up as much contrast as the rim where `mgmt` is 1, and {faint:.0%} of that where it is 0. So that
+rest is brighter than the core of a cohort without these labels, and necrosis is seen whatever `mgmt` is. Statistics of brightness
+(the control `intensity`) can tell all three, as they can MGMT; volume, the rest of the brain, site, age and sex cannot.
+"""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a tumour looks by the labels of further kinds."""
+
+    level: dict[str, float]  # signal in T1, T2 and FLAIR, alike in core and enhancement
+    necrotic: float  # share of the core
+    towards: tuple[float, float, float]  # where in the core that is: a direction of length 1
 
 
 @dataclass(frozen=True)
@@ -96,6 +131,7 @@ class Case(Person):
     wide_oedema: bool
     rim_mm: float  # thickness of the enhancing rim around the core
     rim_signal: float  # of contrast-enhancing tumour in T1ce, in the unit of TISSUE
+    look: Look | None = None  # with labels of further kinds
 
 
 P = TypeVar("P", bound=Person)
@@ -171,12 +207,15 @@ class Phantom(Head):
 
     def _near_brain(self, mni: Float[np.ndarray, "n 3"], voxel: Float[np.ndarray, "3 n"]) -> Float[np.ndarray, "n 6"]:
         healthy, spread, brain = self._anatomy(voxel)
-        away = np.linalg.norm(mni - self.case.centre_mm, axis=1) * (
-            1 + map_coordinates(self.dent, self._coarse(voxel), order=1, mode="nearest")
-        )
-        radius, rim = self.case.radius_mm, self.case.rim_mm
+        dented = 1 + map_coordinates(self.dent, self._coarse(voxel), order=1, mode="nearest")
+        away = np.linalg.norm(mni - self.case.centre_mm, axis=1) * dented
+        radius, rim, look = self.case.radius_mm, self.case.rim_mm, self.case.look
         inside = _edge(radius - away)
-        core = inside * (0.0 if self.case.solid else 1.0) * _edge(radius - rim - away)
+        dark = 0.0 if self.case.solid else 1.0
+        if look:
+            height = (mni - self.case.centre_mm) @ np.array(look.towards) * dented
+            dark = np.maximum(dark * (1 - FAINT), _edge(height - (radius - rim) * _cap(look.necrotic)))
+        core = inside * dark * _edge(radius - rim - away)
         reach = radius * (1.9 if self.case.wide_oedema else 1.3)
         oedema = _edge(reach - away) * (1 - inside) * spread  # along white matter
         sick = np.stack([core, inside - core, oedema], axis=1)
@@ -197,6 +236,11 @@ def _edge(depth_mm: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.clip(0.5 + depth_mm / 2, 0, 1)
 
 
+def _cap(share: float) -> float:
+    """How high above the centre of a ball of radius 1 a plane lies that cuts off this share of it."""
+    return 2 * math.cos((math.acos(2 * share - 1) + 4 * math.pi) / 3)  # the root of t³ - 3t + 2 - 4 share between -1 and 1
+
+
 def scan(case: Case, rng: np.random.Generator) -> tuple[dict[str, Volume], Volume]:
     """The patient's four scans, and the true tumour in the T1ce scan's space."""
     bend = unscaled_bend(rng)
@@ -213,6 +257,9 @@ def scan(case: Case, rng: np.random.Generator) -> tuple[dict[str, Volume], Volum
         tissue = np.array(TISSUE[channel])
         if channel == "t1ce":
             tissue[ENHANCEMENT] = case.rim_signal
+        if case.look:
+            tissue[CORE] = case.look.level.get(channel, FLUID)
+            tissue[ENHANCEMENT] = case.look.level.get(channel, case.rim_signal)
         signal = shares[brain] @ tissue * receive_field(points[brain], rng)
         noise = rng.normal(0, 0.03, signal.shape)  # 3 % of white matter: an ordinary clinical scan
         gain = rng.uniform(300, 900)  # scanners have no unit
@@ -277,16 +324,21 @@ def receive_field(points_mm: Float[np.ndarray, "n 3"], rng: np.random.Generator)
     return np.exp(np.clip(points @ slope + points**2 @ curve, -math.log(2), math.log(2)))
 
 
-def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: int = 0) -> Path:
+def make(folder: Path, seed: int = SEED, patients: int = PATIENTS, unlabelled: int = 0, kinds: bool = False) -> Path:
     """Write the cohort (scans, `cohort.csv`, `README.md`, `truth/`) into `folder` and return the table's path.
 
-    Of the `patients` the last `unlabelled` have no label at all. A folder that already holds the same cohort is not changed.
+    Of the `patients` the last `unlabelled` have no label at all. With `kinds` the table has labels of further kinds too, classes,
+    grades and a number, and tumours look like them; the patients, their other labels, and where and how large their tumours are
+    stay the same. A folder that already holds the same cohort is not changed.
     """
     readme = README.format(
         patients=patients, seed=seed, recipe=RECIPE, censored=CENSORED, missing=MISSING,
         unlabelled=f", and the last {unlabelled} patients have none" if unlabelled else "",
     )  # fmt: skip
-    cases = draw_cases(patients, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    cases = draw_cases(patients, rng)
+    if kinds:
+        cases, readme = with_kinds(cases, rng), readme + README_OF_KINDS.format(missing=MISSING, faint=FAINT)
     labelled = patients - unlabelled
     cases[labelled:] = [replace(case, labels=dict.fromkeys(case.labels, "")) for case in cases[labelled:]]
     return written(folder, seed, cases, readme, scan)
@@ -372,9 +424,43 @@ def draw_cases(n: int, rng: np.random.Generator) -> list[Case]:
 def _labels(drawn: dict[str, np.ndarray], rng: np.random.Generator) -> dict[str, list[str]]:
     """The label columns as the table has them, some cells of each endpoint empty."""
     columns = {name: [f"{value:.0f}" for value in values] for name, values in drawn.items()}
-    n = len(columns["mgmt"])
-    for endpoint in (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")):
+    _forget(columns, (("mgmt",), ("tertp",), ("pten",), ("os_days", "os_event")), rng)
+    return columns
+
+
+def _forget(columns: dict[str, list[str]], endpoints: Sequence[Sequence[str]], rng: np.random.Generator) -> None:
+    """Empty some cells of each endpoint, in all its columns at once."""
+    for endpoint in endpoints:
+        n = len(columns[endpoint[0]])
         for row in rng.choice(n, round(MISSING * n), replace=False):
             for column in endpoint:
                 columns[column][row] = ""
-    return columns
+
+
+def with_kinds(cases: Sequence[Case], rng: np.random.Generator) -> list[Case]:
+    """The same patients with labels of further kinds, and with tumours that look like them."""
+    n = len(cases)
+    names = rng.permutation(np.resize(list(TYPES), n))  # as many of each, and so no rare class
+    grades = rng.permutation(np.resize(list(UPTAKE), n))
+    share = rng.uniform(*NECROTIC, n)
+    common, spread = rng.uniform(-COMMON, COMMON, n), rng.normal(0, UPTAKE_SD, n)
+    towards = rng.normal(size=(n, 3))
+    towards /= np.linalg.norm(towards, axis=1, keepdims=True)
+    columns = {"who_type": [str(name) for name in names], "grade": [f"{grade}" for grade in grades]}
+    columns["necrosis_share"] = [f"{100 * value:.0f}" for value in share]
+    for null, like in (("null_type", "who_type"), ("null_grade", "grade"), ("null_number", "necrosis_share")):
+        columns[null] = [columns[like][row] for row in rng.permutation(n)]
+    _forget(columns, [[name] for name in ADDED], rng)
+    return [
+        replace(
+            case,
+            labels=case.labels | {name: columns[name][i] for name in ADDED},
+            rim_signal=UPTAKE[int(grades[i])] + float(spread[i]),
+            look=Look(
+                {channel: level + float(common[i]) - DARKER * (TYPES[names[i]] == channel) for channel, level in LEVEL.items()},
+                float(share[i]),
+                (float(towards[i, 0]), float(towards[i, 1]), float(towards[i, 2])),
+            ),
+        )
+        for i, case in enumerate(cases)
+    ]

@@ -14,12 +14,11 @@ from mri_vit.run import files
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from mri_vit.crossval.power import Kind
     from mri_vit.qc.check import CheckedCohort
-    from mri_vit.settings.schema import Study
+    from mri_vit.settings.schema import Kind, Study
 
 
-def demo(study: Path | None = None, **overrides: Overrides) -> int:
+def demo(study: Path | None = None, *, kinds: bool = False, **overrides: Overrides) -> int:
     """Make the built-in synthetic cohort where STUDY expects it, then run STUDY, or the demo's own study.
 
     Exit code 1: a verdict differs from the simulated effect.
@@ -28,6 +27,8 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
     ----------
     study
         Study file; by default configs/demo.toml, or mri-vit-demo/configs/demo.toml, which is written if it is missing.
+    kinds
+        Give the cohort labels of further kinds too: types, grades and a number, for a STUDY that names them as endpoints.
     """
     from rich.console import Console
 
@@ -41,7 +42,7 @@ def demo(study: Path | None = None, **overrides: Overrides) -> int:
 
     say(console, f"study file {study}, run {settings.output}")
     with waiting(console, "making the built-in cohort"):
-        synthetic.make(settings.cohort.parent)
+        synthetic.make(settings.cohort.parent, kinds=kinds)
     return run(settings, console)
 
 
@@ -123,7 +124,8 @@ def plan(
 
     from rich.console import Console
 
-    from mri_vit.crossval.power import PUBLISHED_DISCRIMINATION, nominal
+    from mri_vit.crossval.power import nominal
+    from mri_vit.kinds.kind import part
     from mri_vit.preflight import document
     from mri_vit.preflight.plan import plan as planned
     from mri_vit.run.screen import say
@@ -137,14 +139,13 @@ def plan(
     for kind, share, expected in kinds:
         if share is None:
             continue
-        name, outcomes = "marker" if kind == "binary" else "survival", nominal(kind, patients, share, folds, repeats, sites)
-        marked = int((outcomes.labels[:, -1] == 1).sum())
-        least = marked if kind == "survival" else min(marked, patients - marked)
+        of_kind, outcomes = part(kind, "labels"), nominal(kind, patients, share, folds, repeats, sites)
+        least = of_kind.count_rarer(outcomes.labels)
         if least < folds:  # as a study is refused, see `folds.check`
-            whose = "deaths" if kind == "survival" else "patients of the rarer class"
-            raise UsageError(f"{name}: {folds} folds, but {least} {whose} among {patients} patients with a share of {share:g}")
-        expected = expected or PUBLISHED_DISCRIMINATION[kind]
-        found.append(planned(name, outcomes, share, results, expected, parameters, not external))
+            whose = f"{least} {of_kind.rarer} among {patients} patients with a share of {share:g}"
+            raise UsageError(f"{of_kind.planned_as}: {folds} folds, but {whose}")
+        expected = expected or of_kind.expected
+        found.append(planned(of_kind.planned_as, outcomes, share, results, expected, parameters, not external))
     if json:
         print(as_json.dumps([one.model_dump(mode="json") for one in found], indent=1))
         return
