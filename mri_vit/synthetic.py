@@ -52,12 +52,13 @@ MISSING = 0.15  # of each label
 CENSORED = 0.30  # of survival times
 TYPES = {"gbm": "t1", "astro": "flair", "oligo": "t2"}  # in which scan a tumour is darker than the two others let expect
 LEVEL = {"t1": 0.60, "t2": 0.90, "flair": 0.95}  # of a tumour inside, the mean of patients: all are seen beside white matter
-COMMON = 0.30  # how far a tumour is off LEVEL at most, up or down, in all three scans alike: more than its type makes of it
+COMMON = 0.25  # how far a tumour is off LEVEL at most, up or down, in all three scans alike: more than its type makes of it
 DARKER = 0.25  # how much darker the type makes it in one of them: eight times the noise of a voxel
-UPTAKE = {2: 1.15, 3: 1.55, 4: 1.95}  # of contrast by grade, in the unit of TISSUE, where white matter has 0.87
+UPTAKE = {2: 1.05, 3: 1.70, 4: 2.50}  # of contrast by grade, in the unit of TISSUE, where white matter has 0.87
 UPTAKE_SD = 0.10  # of that between patients of one grade, so that none equals another
-NECROTIC = (0.10, 0.80)  # least and largest share of the core: either part is then at least about a voxel thick
-FLUID, FAINT = 0.20, 0.30  # signal of necrosis in T1ce, as of CSF; how much of the uptake the rest of a core has without `mgmt`
+THIN_RIM_MM = 2.5  # so that the core, and not the rim, is most of a tumour
+NECROTIC = (0.05, 0.90)  # least and largest share of the core: either part is then at least about a voxel thick
+FLUID, FAINT = 0.20, 0.75  # signal of necrosis in T1ce, as of CSF; how much of the uptake the rest of a core has without `mgmt`
 ADDED = ("who_type", "grade", "necrosis_share", "null_type", "null_grade", "null_number")  # label columns of the added kinds
 README = """# The built-in cohort
 
@@ -455,6 +456,7 @@ def with_kinds(cases: Sequence[Case], rng: np.random.Generator) -> list[Case]:
         replace(
             case,
             labels=case.labels | {name: columns[name][i] for name in ADDED},
+            rim_mm=THIN_RIM_MM,
             rim_signal=UPTAKE[int(grades[i])] + float(spread[i]),
             look=Look(
                 {channel: level + float(common[i]) - DARKER * (TYPES[names[i]] == channel) for channel, level in LEVEL.items()},

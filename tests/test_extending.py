@@ -7,8 +7,10 @@ import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from made.network import inputs, made
@@ -18,7 +20,7 @@ from mri_vit.crossval.loop import cross_validate
 from mri_vit.data import cohort
 from mri_vit.explain.methods import patient_maps
 from mri_vit.predictors.network import Neural
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Kind, Study
 
 PAGES = Path(__file__).parents[1] / "docs/extending"
 
@@ -40,17 +42,21 @@ def one_epoch(study: Study, **changes: Any) -> Study:
 
 
 def test_a_study_trains_and_predicts_the_documented_endpoints(tiny: Study):
-    text = (PAGES / "endpoint.md").read_text(encoding="utf-8")
+    text = (PAGES.parent / "howto" / "endpoints.md").read_text(encoding="utf-8")
     study = one_epoch(tiny, **tomllib.loads("\n".join(re.findall(r"^    (\[\[.*|\w+ = .*)$", text, flags=re.MULTILINE))))
-    table = study.cohort.read_text()
-    study.cohort.write_text(table.replace("mgmt,os_days,os_event", "idh,pfs_days,pfs_event"))
+    table = pd.read_csv(study.cohort, dtype=str)
+    for endpoint in study.endpoints:
+        if endpoint.name not in table and endpoint.kind != "survival":
+            table[endpoint.name] = np.resize(list(endpoint.classes or map(str, range(len(table)))), len(table))
+    table.to_csv(study.cohort, index=False)
     patients = cohort.read(study.cohort, study.endpoints)
     splits = folds.make(patients, study.endpoints, study.train, study.seed)
     scores, survival = cross_validate(
         patients, splits, study, study.output, "vit", lambda folder, seed: Neural(study, folder, seed)
     )
-    assert set(scores.endpoint) == {"idh", "pfs"}
-    assert set(survival.endpoint) == {"pfs"}
+    assert {endpoint.kind for endpoint in study.endpoints} == set(get_args(Kind))
+    assert set(scores.endpoint) == {endpoint.name for endpoint in study.endpoints}
+    assert set(survival.endpoint) == {"os"}
 
 
 def test_the_documented_encoder_is_trained_in_a_studys_folds_and_predicts_every_patient_once(tiny: Study, monkeypatch):

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from mri_vit.crossval.folds import Split
 from mri_vit.data.cohort import Patient, label_rows
-from mri_vit.kinds.kind import Labels, part
+from mri_vit.kinds.kind import Labels, part, with_article
 from mri_vit.metrics.sample_size import Detection
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.settings.schema import Endpoint, Kind
@@ -115,4 +115,4 @@ def power_sentence(symbol: str, limit: float) -> str:
     """What a study of such a limit can show."""
     if limit > 1:
         return f"no {symbol}, not even 1, can be distinguished from chance"
-    return f"{'an' if symbol == 'AUC' else 'a'} {symbol} below about {limit:.2f} cannot be distinguished from chance"
+    return f"{with_article(symbol)} below about {limit:.2f} cannot be distinguished from chance"

@@ -46,6 +46,11 @@ def part(kind: str, name: str) -> Any:
     return importlib.import_module(f"mri_vit.kinds.{kind}.{name}").PART
 
 
+def with_article(symbol: str) -> str:
+    """A judged figure's symbol as it is spoken: an AUC, an M, a C."""
+    return f"{'an' if symbol[0] in 'AM' else 'a'} {symbol}"
+
+
 def labels(endpoint: Endpoint) -> Labels:
     """The part of an endpoint's kind that is about labels."""
     return part(endpoint.kind, "labels")

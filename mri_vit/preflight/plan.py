@@ -12,7 +12,7 @@ from mri_vit.crossval.folds import Split
 from mri_vit.crossval.power import Outcomes, found_sentence
 from mri_vit.data.cohort import Patient
 from mri_vit.data.covariates import clinical_table
-from mri_vit.kinds.kind import part
+from mri_vit.kinds.kind import part, with_article
 from mri_vit.report.schema.parts import Number, Part
 from mri_vit.report.verdicts import MIN_RARER_GROUP
 from mri_vit.run.screen import counted
@@ -138,7 +138,7 @@ def sentences(one: Power) -> Iterator[str]:
     if not here.needed:
         return
     yield (
-        f"for {'an' if symbol == 'AUC' else 'a'} {symbol} of {one.expected:.2f}, a regression of "
+        f"for {with_article(symbol)} of {one.expected:.2f}, a regression of "
         f"{counted(one.parameters, 'parameter')} needs {_patients(here.most)} patients (Riley's criteria 1 to 3: "
         f"{_each(here)}), its validation elsewhere {_patients(elsewhere.most)} (O:E, slope, {symbol}: {_each(elsewhere)})"
     )

@@ -28,11 +28,13 @@ from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare
 
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
 MIN_CLASSES = 3  # of two, one is the other's absence
-ENDPOINT_TITLES = {  # full names of the defaults below; any other endpoint goes by its own
+ENDPOINT_TITLES = {  # full names of the defaults below and of what public tables bring; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
     "tertp": "TERT promoter mutation",
     "pten": "PTEN alteration",
     "os": "Overall survival",
+    "who_type": "WHO 2021 type",
+    "grade": "WHO grade",
 }
 
 

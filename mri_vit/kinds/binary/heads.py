@@ -39,7 +39,7 @@ class BinaryHeads(HeadKind):
 
     def scores(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b k"]:
         """The weight shifted the log odds by its logarithm; take that back, so that it is a probability."""
-        return torch.sigmoid(output[:, :1] - math.log(head.positive_weight))
+        return torch.sigmoid(output[:, 0] - math.log(head.positive_weight))[:, None]
 
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
         return output[:, 0]

@@ -39,6 +39,7 @@ class BinaryWords(Words):
     """Positive and negative."""
 
     kind, same = "binary", "the same probability"
+    meaning = "an AUC is the share of pairs, one positive and one negative patient, that are ranked correctly"
     undefined = "held one class only; their AUC is"
     folds_caption = "AUC per fold in the form of Saeed et al. 2023, Table 4"
     head = "A binary head predicts a logit and is trained with cross-entropy."

@@ -23,6 +23,7 @@ class ContinuousWords(Words):
     """Values, errors and agreement."""
 
     kind = "continuous"
+    meaning = "a C of numbers is the share of pairs of unequal value that are ranked correctly"
     same, predicted = "the mean of the training patients", "Predicted numbers"
     undefined = "held patients of one value only; their C is"
     folds_caption = "C per fold"

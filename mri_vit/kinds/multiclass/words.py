@@ -19,6 +19,7 @@ class MulticlassWords(ClassWords):
     """Classes without an order."""
 
     kind = "multiclass"
+    meaning = "an M (Hand and Till 2001) is the mean AUC of every two classes"
     result_part, subgroup_part = MulticlassResult, MulticlassSubgroup
     undefined = "held one class only; their M is"
     folds_caption = "Hand and Till's M per fold"

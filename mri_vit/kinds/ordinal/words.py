@@ -17,6 +17,7 @@ class OrdinalWords(ClassWords):
     """Classes in an order."""
 
     kind = "ordinal"
+    meaning = "a C of grades is the share of pairs of unequal grade that are ranked correctly"
     result_part, subgroup_part = OrdinalResult, OrdinalSubgroup
     undefined = "held one grade only; their C is"
     folds_caption = "C per fold"

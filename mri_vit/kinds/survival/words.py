@@ -48,6 +48,7 @@ class SurvivalWords(Words):
     """Deaths and follow-up."""
 
     kind, same, known = "survival", "the same survival curve", "follow-up time"
+    meaning = "a concordance (C) of survival is the share of pairs in which who died earlier has the higher predicted risk"
     undefined = "held no comparable pair; their C is"
     folds_caption = "Harrell's C per fold"
     output = "a risk for survival (higher: earlier death)"

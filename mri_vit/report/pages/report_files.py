@@ -21,6 +21,7 @@ from mri_vit.data.cohort import visit_id
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
+from mri_vit.kinds.kind import with_article
 from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
@@ -163,6 +164,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         *(notation.number, notation.interval, notation.judged, notation.signed, notation.adjusted_p, notation.title),
         *(notation.setting, notation.tied, notation.short, notation.significant, notation.in_words, notation.duration),
         *(notation.symbol, notation.capitalize_first, notation.counted, notation.estimate, run_facts.could_show, nearly_even),
+        with_article,
     )
     environment.filters.update({function.__name__: function for function in filters})
     environment.filters.update(
@@ -182,6 +184,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
     environment.globals.update(
         absence=run_facts.absence,
         in_words=of_kind.of,
+        meanings=of_kind.meanings,
         own=OWN,
         tables=TABLES,
         not_trained_on=NOT_TRAINED_ON,

@@ -17,7 +17,7 @@ class Counted(Part):
 
     @property
     def tally(self) -> str:
-        return ", ".join(f"{count} {name}" for name, count in self.counts.items())
+        return ", ".join(f"{name}: {count}" for name, count in self.counts.items())
 
 
 class Loss(Estimate):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -15,7 +15,7 @@ from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
 from mri_vit.report.schema.measured import MIN_EVENTS, Caveats, SubgroupFigures
 from mri_vit.report.schema.parts import Design, Estimate
 from mri_vit.report.verdicts import MIN_RARER_GROUP, Unjudged
-from mri_vit.report.words.notation import counted
+from mri_vit.report.words.notation import capitalize_first, counted
 from mri_vit.settings.recipe import PERMUTED, Model, Train
 from mri_vit.settings.schema import Endpoint
 
@@ -28,6 +28,7 @@ class Words(ABC):
     """What a kind puts in words."""
 
     kind: ClassVar[str]
+    meaning: ClassVar[str]  # of the judged figure, as part of a sentence
     same: ClassVar[str]  # what a model's predictions have to be better than: the same probability
     predicted: ClassVar[str] = "Probabilities"  # what these are
     known: ClassVar[str] = "label"  # what patients of an endpoint have
@@ -131,6 +132,12 @@ def labelled(rows: Tables, columns: Sequence[str]) -> pd.DataFrame:
     """A row for each patient with a label that is the patient's own; of the columns alone where there is none."""
     honest = [table for model, table in rows.items() if model not in PERMUTED]
     return pd.concat(honest).drop_duplicates("patient") if honest else pd.DataFrame({name: [] for name in columns})
+
+
+def meanings(endpoints: Iterable[Any]) -> str:
+    """What the judged figures of these endpoints are, in a sentence."""
+    parts = dict.fromkeys(of(endpoint.kind).meaning for endpoint in endpoints)
+    return capitalize_first("; ".join(parts)) + "."
 
 
 def of(kind: str) -> Words:

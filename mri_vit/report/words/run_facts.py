@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mri_vit.crossval import power
-from mri_vit.kinds.kind import part
+from mri_vit.kinds.kind import part, with_article
 from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
@@ -110,7 +110,7 @@ def sample_sizes(result: Result) -> str:
         return ""
     here, elsewhere = found
     return (
-        f"; for {'an' if symbol(result) == 'AUC' else 'a'} {symbol(result)} of {expected:.2f} a regression of {power.PARAMETERS} "
+        f"; for {with_article(symbol(result))} of {expected:.2f} a regression of {power.PARAMETERS} "
         f"parameters needs {here.patients:,.0f} patients, its validation elsewhere {elsewhere.patients:,.0f} (Riley et al.)"
     )
 
