@@ -56,9 +56,9 @@ COMMON = 0.25  # how far a tumour is off LEVEL at most, up or down, in all three
 DARKER = 0.25  # how much darker the type makes it in one of them: eight times the noise of a voxel
 UPTAKE = {2: 1.05, 3: 1.70, 4: 2.50}  # of contrast by grade, in the unit of TISSUE, where white matter has 0.87
 UPTAKE_SD = 0.10  # of that between patients of one grade, so that none equals another
-THIN_RIM_MM = 2.5  # so that the core, and not the rim, is most of a tumour
+THIN_RIM_MM = 2.0  # so that the core, and not the rim, is most of a tumour
 NECROTIC = (0.05, 0.90)  # least and largest share of the core: either part is then at least about a voxel thick
-FLUID, FAINT = 0.20, 0.75  # signal of necrosis in T1ce, as of CSF; how much of the uptake the rest of a core has without `mgmt`
+FLUID, FAINT = 0.20, 0.90  # signal of necrosis in T1ce, as of CSF; how much of the uptake the rest of a core has without `mgmt`
 ADDED = ("who_type", "grade", "necrosis_share", "null_type", "null_grade", "null_number")  # label columns of the added kinds
 README = """# The built-in cohort
 
@@ -90,14 +90,14 @@ README_OF_KINDS = """
 |---|---|---|
 | `who_type`: gbm, astro, oligo | the tumour is darker in T1, FLAIR or T2 than in the two others | better than chance |
 | `grade`: 2, 3, 4 | how bright the tumour's uptake of contrast is, faint to strong | better than chance |
-| `necrosis_share`, % | how much of the core is dark in T1ce, from one side on; 10 to 80 | better than chance |
+| `necrosis_share`, % | how much of the core is dark in T1ce, from one side on; 5 to 90 | better than chance |
 | `null_type`, `null_grade`, `null_number` | **none**: as many of each value as above, drawn at random | chance |
 
 Each is drawn by itself, whatever the other labels are; {missing:.0%} of each are missing. T1, T2 and FLAIR show the type, T1ce
 shows grade and necrosis. A tumour is brighter or darker than others in T1, T2 and FLAIR at once, by more than the type makes of
 it: no single scan tells the type, they must be compared. The core is what lies within the rim; its necrosis is a cap, as dark as
-fluid. The rest of the core takes up as much contrast as the rim where `mgmt` is 1, and {faint:.0%} of that where it is 0. So that
-rest is brighter than the core of a cohort without these labels, and necrosis is seen whatever `mgmt` is. Statistics of brightness
+fluid. The rest of the core takes up as much contrast as the rim where `mgmt` is 1, and {faint:.0%} of that where it is 0, and the
+rim is thin: so necrosis is seen whatever `mgmt` is, and of `mgmt` hardly anything is left. Statistics of brightness
 (the control `intensity`) can tell all three, as they can MGMT; volume, the rest of the brain, site, age and sex cannot.
 """
 

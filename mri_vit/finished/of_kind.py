@@ -24,7 +24,8 @@ class Strip(NamedTuple):
     rows: pd.DataFrame
     own: float
     threshold: float
-    scale: str
+    scale: str = "score"
+    column: str = "score"  # of `known_rows`
 
 
 class Shown(ABC):
@@ -51,7 +52,7 @@ class Shown(ABC):
 
     def on_strip(self, result: Any, rows: pd.DataFrame) -> Strip:
         """The patient among the run's patients, `rows` those of the own model in its table of predictions."""
-        return Strip(rows, result.value.score, result.value.threshold, "score")
+        return Strip(rows, result.value.score, result.value.threshold)
 
     def sign(self, value: Any) -> int:
         """1 or -1 where a map has to explain the call and not what a network alone would say; 0 where it need not."""

@@ -83,17 +83,25 @@ def per_cent(share: float) -> str:
     return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN_PROBABILITY else f"{100 * share:.0f} %"
 
 
-def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], rows: pd.DataFrame) -> dict[str, Any]:
-    """The fields that all kinds have; the score is the mean over folds of each fold's mean over seeds."""
+def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], rows: pd.DataFrame, place: int | None = None) -> dict[str, Any]:
+    """The fields that all kinds have; the score is the mean over folds of each fold's mean over seeds.
+
+    `place` is that of the class whose probability is the score, of classes without an order.
+    """
     name, of_labels = endpoint.name, labels(endpoint)
+
+    def number(scores: Float[np.ndarray, " k"]) -> float:
+        return of_labels.one_number(scores) if place is None else float(scores[place])
+
     networks = tuple(
-        NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=of_labels.one_number(scores[name]))
+        NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=number(scores[name]))
         for fold in outputs
         for seed, scores in enumerate(fold.scores)
     )
     each = np.array([network.score for network in networks])
-    mean = of_labels.one_number(np.mean([fold.mean(name) for fold in outputs], axis=0))
-    others = of_labels.scores_by(endpoint, rows.astype({"score": float}), ["patient"]).score.to_numpy(float)
+    mean = number(np.mean([fold.mean(name) for fold in outputs], axis=0))
+    of_others = of_labels.scores_by(endpoint, rows.astype({"score": float}), ["patient"])
+    others = of_others["score" if place is None else f"p{place}"].to_numpy(float)
     below = (others < mean).mean() + (others == mean).mean() / 2 if len(others) else math.nan
     return {
         "score": mean,

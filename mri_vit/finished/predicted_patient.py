@@ -348,7 +348,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
 
 def _strip(run: RunResults, endpoint: Endpoint, one: AnyPredicted) -> page_pictures.ScoreStrip:
     found = of_kind.of(one.kind).on_strip(one, run.of_endpoint(endpoint.name))
-    return page_pictures.score_strip(found.rows, endpoint, found.own, found.threshold, found.scale)
+    return page_pictures.score_strip(found.rows, endpoint, *found[1:])
 
 
 def _curve(run: RunResults, name: str, one: Survival) -> page_pictures.SurvivalCurve:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.of_kind import Shown
+from mri_vit.finished.of_kind import Shown, Strip
 from mri_vit.finished.predicted_endpoints import RunResults, shared
 from mri_vit.finished.prediction_document import ClassValue, Multiclass, Ordinal, Spread
 from mri_vit.kinds.class_measures import ClassMeasures
@@ -21,8 +21,9 @@ from mri_vit.settings.schema import Endpoint
 class ClassShown(Shown):
     """Probabilities that are not recalibrated: the run's report says how far they can be relied on."""
 
-    def __init__(self, document: type[Multiclass] | type[Ordinal], kind: str) -> None:
-        self.document, self.kind = document, kind
+    def __init__(self, document: type[Multiclass] | type[Ordinal], kind: str, ordered: bool) -> None:
+        """Of classes that are not `ordered` a patient's score is the probability of the class that is called."""
+        self.document, self.kind, self.ordered = document, kind, ordered
 
     def shown(
         self,
@@ -55,7 +56,7 @@ class ClassShown(Shown):
             call=f"Called {called}: {100 * mean[names.index(called)]:.0f} %; {agreeing} of {len(each)} networks call it so.",
             probabilities=dict(zip(names, mean.tolist(), strict=True)),
             spreads=spread,
-            **shared(endpoint, outputs, run.of_endpoint(endpoint.name)),
+            **shared(endpoint, outputs, run.of_endpoint(endpoint.name), None if self.ordered else names.index(called)),
         )
 
     def _called(self, probabilities: np.ndarray) -> int:
@@ -63,6 +64,14 @@ class ClassShown(Shown):
         columns = {f"p{k}": [value] for k, value in enumerate(probabilities.tolist())}
         expected = float(probabilities @ np.arange(len(probabilities)))
         return int(measures.called(pd.DataFrame({**columns, "score": [expected]}))[0])
+
+    def on_strip(self, result: Multiclass | Ordinal, rows: pd.DataFrame) -> Strip:
+        value = result.value
+        assert value is not None
+        if self.ordered:
+            return Strip(rows, value.score, math.nan, "expected place, from 0")
+        place = result.classes.index(value.side or "")
+        return Strip(rows, value.score, math.nan, f"probability of {value.side}", f"p{place}")
 
     def called_otherwise(self, endpoint: str, fold: FoldOutputs, value: ClassValue) -> bool:
         names = list(value.probabilities)

@@ -272,8 +272,8 @@ def agreement(value: Numbers, predicted: Numbers) -> Agreement:
     other one of `calibration`'s in the large).
     Formula: bias d = mean difference, ± t s / sqrt(n); limits d ± 1.96 s, s the sample standard deviation; the intervals of s and
     of the limits are ± t times the jackknife's standard error. Of normal differences that is Bland and Altman's s sqrt(2.92 / n).
-    Of 300 Laplace differences it misses 6 % of limits, an exact normal interval 15 %; of log-normal ones (SD of the logarithm 0.8)
-    13 to 18 %, and 41 to 54 %.
+    Of 300 Laplace differences it misses 6 % of limits, an exact normal interval 15 %; of log-normal ones (SD of the logarithm
+    0.8) 13 to 18 %, and 41 to 54 %.
     Assumption: differences are independent and do not grow with the value.
     Source: Bland & Altman 1986, doi:10.1016/S0140-6736(86)90837-8, and 1999, doi:10.1177/096228029900800204; Miller 1974,
     doi:10.1093/biomet/61.1.1, on the jackknife.

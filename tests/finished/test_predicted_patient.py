@@ -34,7 +34,7 @@ def rows() -> pd.DataFrame:
     generator = np.random.default_rng(0)
     truth = generator.random(40) < 0.5
     score = np.clip(0.5 + 0.3 * (truth - 0.5) + generator.normal(scale=0.2, size=40), 0, 1)
-    people = {"patient": [f"R{index}" for index in range(40)], "model": "vit"}
+    people = {"patient": [f"R{index}" for index in range(40)], "model": "vit", "repeat": 0, "fold": 0}
     marker = pd.DataFrame({**people, "endpoint": "mgmt", "score": score, "truth": truth.astype(float)})
     times = {"time_days": generator.exponential(400, 40) + 1, "event": (generator.random(40) < 0.7).astype(float)}
     survival = pd.DataFrame({**people, "endpoint": "os", "score": generator.normal(size=40), **times})
@@ -127,7 +127,7 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
 
 def test_a_patient_of_several_repeats_is_one_dot():
     one = rows().query("endpoint == 'mgmt'")
-    repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1)])
+    repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1, repeat=1)])
     drawn, again = (page_pictures.score_strip(table, schema.DEFAULT_ENDPOINTS[0], 0.5, 0.5) for table in (one, repeated))
     assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
     assert sum(len(dots) for _, dots in drawn.groups) == 40

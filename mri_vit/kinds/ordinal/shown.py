@@ -5,4 +5,4 @@ from __future__ import annotations
 from mri_vit.finished.prediction_document import Ordinal
 from mri_vit.kinds.class_shown import ClassShown
 
-PART = ClassShown(Ordinal, "ordinal")
+PART = ClassShown(Ordinal, "ordinal", ordered=True)

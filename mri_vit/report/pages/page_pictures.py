@@ -236,14 +236,16 @@ class ScoreStrip:
     scale: str  # title of the axis
 
 
-def score_strip(rows: pd.DataFrame, endpoint: Endpoint, own: float, threshold: float, scale: str = "score") -> ScoreStrip:
+def score_strip(
+    rows: pd.DataFrame, endpoint: Endpoint, own: float, threshold: float, scale: str = "score", column: str = "score"
+) -> ScoreStrip:
     """A drawing from an endpoint's rows of `predictions.csv`, a score and the threshold.
 
     A patient of several repeats or visits is one dot, at the mean score.
     """
     of_kind = measures.of(endpoint)
     people = judged.averaged(labels(endpoint).known_rows(endpoint, rows))
-    scores = people.score.to_numpy(dtype=float)
+    scores = people[column].to_numpy(dtype=float)
     low, high = of_kind.score_ends or (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
 
     def x(score: float) -> float:

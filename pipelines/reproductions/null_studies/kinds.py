@@ -185,10 +185,8 @@ def main(*, studies: Count = 1000) -> None:
     for endpoint in ENDPOINTS:
         for n, effect in ((n, effect) for n in FOLDS for effect in (0.0, EFFECT)):
             found = [one_study(endpoint, n, effect, seed) for seed in range(studies)]
-            print(
-                f"{endpoint.name} ({endpoint.kind}), {n} patients, {'nothing known' if not effect else 'known'}: {studies} studies",
-                flush=True,
-            )
+            known = "known" if effect else "nothing known"
+            print(f"{endpoint.name} ({endpoint.kind}), {n} patients, {known}: {studies} studies", flush=True)
             for claim in found[0]:
                 share = rate(sum(claims[claim] for claims in found), studies)
                 print(f"    {claim}: {100 * share.value:.1f} [{100 * share.low:.1f}, {100 * share.high:.1f}]", flush=True)
