@@ -76,7 +76,7 @@ class ContinuousMeasures(Measures):
         people = averaged(rows)
         return Caveats(
             tied=tied(floats(people.score)),
-            apart=None,  # a fold's patients have no common outcome among whom scores of folds could be compared
+            apart=None,  # no two patients have one outcome, at which scores of folds could be compared
             outside=0,
             like_truth=bool((floats(people.score) == floats(people.truth)).all()),
             gap=math.nan,

@@ -48,7 +48,7 @@ class SurvivalHeads(HeadKind):
     def loss(
         self, head: Head, output: Float[Tensor, "b m"], labels: Float[Tensor, "b c"], known: Bool[Tensor, "b"]
     ) -> Float[Tensor, ""]:
-        if head.kind == "cox":  # whoever left before the first death is in no risk set, and counts for nothing
+        if head.kind == "cox":  # who left before the first death is in no risk set, and counts for nothing
             return cox_loss(output[:, 0], labels[:, 0].masked_fill(~known, -math.inf), known & (labels[:, 1] == 1))
         return super().loss(head, output, labels, known)
 

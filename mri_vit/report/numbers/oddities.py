@@ -122,7 +122,7 @@ def copies(rows: pd.DataFrame, outcome_of: Mapping[str, str], results: int) -> l
 
     Formula: of t pairs with one score the number that agrees is binomial; its probability is the share of all pairs of a fold
     that agree, or of pairs with neighbouring scores where that is more, for scores that know the outcome. Of one marker alone
-    a few copies cannot be told from ties.
+    a few copies look like ties.
     """
     once = first_repeat(rows)
     once = once.assign(outcome=once.patient.map(outcome_of)).sort_values(["fold", "score"])

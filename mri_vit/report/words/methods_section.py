@@ -44,7 +44,7 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
-    "pdi": "Classes were told apart by Hand and Till's M, the mean over pairs of classes of the AUC by either's probability "
+    "pdi": "Classes were measured by Hand and Till's M, the mean over pairs of classes of the AUC by either's probability "
     "[@handtill], over pairs of patients of the same fold, and by the polytomous discrimination index [@pdi], whose "
     "interval is from a bootstrap of patients within their class.",
     "confusion": "Each patient was called one class (of grades, that next to the expected one); accuracy, recall and precision "
