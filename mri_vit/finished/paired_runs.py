@@ -154,9 +154,9 @@ def _refuse_other_labels(endpoint: Endpoint, a: Opened, b: Opened, ours: pd.Data
     if differing:
         first = differing[0]
         patient = people.patient.iloc[first]
-        values = [", ".join(f"{name} {value:g}" for name, value in zip(columns, row[first], strict=True)) for row in (here, there)]
+        each = [", ".join(f"{name} {value:g}" for name, value in zip(columns, row[first], strict=True)) for row in (here, there)]
         more = f" ({len(differing)} such patients)" if len(differing) > 1 else ""
         raise UsageError(
-            f"patient {patient}, endpoint {endpoint.name}: {values[0]} in {a.folder}, {values[1]} in {b.folder}{more}; runs with "
+            f"patient {patient}, endpoint {endpoint.name}: {each[0]} in {a.folder}, {each[1]} in {b.folder}{more}; runs with "
             "different labels cannot be compared"
         )
