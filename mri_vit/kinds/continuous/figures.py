@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from mri_vit.report.figures.of_kind import Figures
-from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE_INCHES, panel
+from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE_INCHES, legend_below, panel
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.continuous import Agreement, ContinuousEndpoint
@@ -43,7 +43,7 @@ def against(value: Numbers, predicted: Numbers, name: str) -> Figure:
         axes.plot(ends, ends, color=INK, lw=1, ls=DASHED, label="predicted = observed")
         axes.scatter(predicted, value, s=DOT, color=BLUE, alpha=0.6, lw=0)
         axes.set(xlabel=f"Predicted {name}", ylabel=f"Observed {name}")
-        axes.legend(loc="upper left")
+        legend_below(figure, columns=1)
     return figure
 
 
@@ -56,7 +56,7 @@ def differences(value: Numbers, predicted: Numbers, found: Agreement, name: str)
         for end, label in ((found.lower, "limits of agreement"), (found.upper, None)):
             axes.axhline(end.value, color=INK, lw=1.2, ls=DASHED, label=label)
         axes.set(xlabel=f"Mean of predicted and observed {name}", ylabel="Predicted − observed")
-        axes.legend(loc="upper left")
+        legend_below(figure, columns=2)
     return figure
 
 
