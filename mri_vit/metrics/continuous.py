@@ -47,7 +47,7 @@ def within_fold_correlation(value: Numbers, predicted: Numbers, group: Groups, i
     fold gains nothing by it.
     Formula: r = sum_g Sxy_g / sqrt(sum_g Sxx_g sum_g Syy_g); the interval is tanh(artanh r ± z c sqrt(V) / (1 - r²)), V the sum
     of the squared influences (infinitesimal jackknife) times n / (n - G - 2), G groups, so that it is near Fisher's 1 / (n - 3)
-    where one group is normal; c = sqrt(1 + (`inflated`² - 1) (1 - r²)), `inflated` at r = 0 and 1 at |r| = 1.
+    where one group is normal; c = sqrt(1 + (`inflated`² - 1) (1 - r²)), `inflated` at r = 0 and 1 at r = ±1.
     Assumption: predictions of a group are on one scale; patients are independent; the relation is near a line. Of normal numbers
     the interval covers 93 to 97 % from 80 patients on, and 90 to 93 % of 20.
     Source: Fisher 1921, Metron 1:3; Efron 1982, The Jackknife, the Bootstrap and Other Resampling Plans, chapter 6.
@@ -166,7 +166,7 @@ def errors(
 ) -> Errors:
     """Mean absolute error, root mean squared error and R² of predictions, with intervals of one bootstrap of patients.
 
-    Formula: MAE = mean |value - predicted|; RMSE = sqrt(mean (value - predicted)²); R²: see `r_squared`. Intervals are
+    Formula: MAE = mean of abs(value - predicted); RMSE = sqrt(mean (value - predicted)²); R²: see `r_squared`. Intervals are
     percentiles.
     Assumption: patients are independent; the model is taken as given (training is not repeated).
     Source: Willmott & Matsuura 2005, doi:10.3354/cr030079; Efron & Tibshirani 1993, An Introduction to the Bootstrap, chapter 13.

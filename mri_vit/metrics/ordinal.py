@@ -42,9 +42,9 @@ def weighted_kappa(truth: Labels, predicted: Labels, k: int) -> Estimate:
 
     Definition: the agreement beyond that of chance, a miss of two grades weighing as four misses of one. 1 at best, 0 where true
     and predicted grades have nothing to do with each other, below 0 where they disagree more than that.
-    Formula: (p_o - p_e) / (1 - p_e), p_o = sum w_ij p_ij, p_e = sum w_ij p_i. p_.j, w_ij = 1 - (i - j)² / (k - 1)²; variance
-    (sum p_ij (w_ij - (w_i. + w_.j) (1 - kappa))² - (kappa - p_e (1 - kappa))²) / (n (1 - p_e)²), w_i. = sum_j w_ij p_.j and
-    w_.j = sum_i w_ij p_i.; kappa ± z times its root, cut at -1 and 1.
+    Formula: (a - e) / (1 - e), a = sum w_ij p_ij, e = sum w_ij r_i c_j, w_ij = 1 - (i - j)² / (k - 1)², r and c the shares of the
+    true and the predicted grades; variance (sum p_ij (w_ij - (u_i + v_j) (1 - kappa))² - (kappa - e (1 - kappa))²) /
+    (n (1 - e)²), u_i = sum_j w_ij c_j and v_j = sum_i w_ij r_i; kappa ± z times its root, cut at -1 and 1.
     Assumption: patients are independent, and many; of few, or near 1, the interval is too narrow. Kappa depends on how common
     each grade is, so that cohorts with other shares are not compared by it.
     Source: Cohen 1968, doi:10.1037/h0026256; Fleiss, Cohen & Everitt 1969, doi:10.1037/h0028106, for the variance.
