@@ -115,7 +115,7 @@ def score_table(endpoint: Endpoint, ids: Sequence[str], scores: Float[np.ndarray
 
 def score_rows(table: pd.DataFrame, endpoint: Endpoint, ids: Sequence[str]) -> Float[np.ndarray, "n k"]:
     """The numbers of `score_table` again, in the order of these ids; NaN of one that has none."""
-    own = table.loc[table.endpoint == endpoint.name].assign(**{"class": table.get("class", "")})
+    own = table.assign(**{"class": table.get("class", "")}).loc[table.endpoint == endpoint.name]
     wide = own.pivot(index="patient", columns="class", values="score").reindex(ids, columns=list(endpoint.classes or ("",)))
     return wide.to_numpy(dtype=float)
 
@@ -133,10 +133,14 @@ def stacked(tables: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFr
     return pd.concat(filled, ignore_index=True) if filled else pd.DataFrame(columns=pd.Index(columns))
 
 
+def without_empty_class(table: pd.DataFrame) -> pd.DataFrame:
+    """The table as it is shown, where no endpoint has classes."""
+    return table.drop(columns="class") if "class" in table and set(table["class"]) <= {""} else table
+
+
 def dumps(table: pd.DataFrame) -> bytes:
     """A predictions or survival table as a file has it; 9 digits, which a float32 survives, so equal runs give equal bytes."""
-    if "class" in table and set(table["class"]) <= {""}:
-        table = table.drop(columns="class")
+    table = without_empty_class(table)
     sessions = {"session": table.session.map(sheet.harmless)} if "session" in table else {}  # the one text that may start with -
     return table.assign(**sessions).to_csv(index=False, float_format="%.9g", lineterminator="\n").encode()
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 
 from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
-from mri_vit.data.predictions import score_rows
+from mri_vit.data.predictions import score_rows, without_empty_class
 from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
@@ -47,7 +47,7 @@ def averaged(tables: Iterable[Tables]) -> Tables:
         table = stacked(parts_of)
         grouped = table.groupby([key for key in keys if key in table], sort=False)[value].agg(["mean", "size"])
         grouped.columns = [value, "models"]
-        means.append(grouped.reset_index())
+        means.append(without_empty_class(grouped.reset_index()))
     return means[0], means[1]
 
 

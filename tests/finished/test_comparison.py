@@ -102,7 +102,7 @@ def test_fewer_than_five_of_a_class_are_not_compared(tmp_path: Path):
         endpoint = compared_runs.compared_endpoints(opened(one, other))["mgmt"]
         found = endpoint.models["vit"]
         assert (found.marked, found.kind) == (few, kind)
-        assert ("fewer than 5 positive or negative patients" in found.verdict) == (kind == "undefined")
+        assert ("fewer than 5 patients of the rarer class" in found.verdict) == (kind == "undefined")
 
 
 def rows(seed: int, n: int = 120, folds: tuple[int, int] = (4, 4), worth: float = 1.0) -> Rows:

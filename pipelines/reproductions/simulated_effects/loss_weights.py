@@ -20,6 +20,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from mri_vit.cli.arguments import Seed
 from mri_vit.data import cohort, run_cohort, tokens
 from mri_vit.data.store import all_tokens, token_file
 from mri_vit.model import heads
@@ -47,7 +48,7 @@ def norms(net: Network, study: Study, patients: list[cohort.Patient], weighted: 
     return found
 
 
-def main() -> None:
+def main(*, seed: Seed = 0) -> None:
     """Print the norms after each number of epochs."""
     study = study_file.load(STUDY)
     beside = tuple(endpoint for endpoint in DEFAULT_ENDPOINTS if endpoint.name in BESIDE)
@@ -58,7 +59,7 @@ def main() -> None:
     for epochs in EPOCHS:
         of = study.model_copy(update={"train": study.train.model_copy(update={"epochs": epochs})})
         with TemporaryDirectory() as folder:
-            net = supervised.fit(train, val, of, Path(folder), 0).eval()
+            net = supervised.fit(train, val, of, Path(folder), seed).eval()
         table = Table("endpoint", "kind", "weight", "norm", "without weights", title=f"after {epochs} epochs")
         with_weights, without = (norms(net, study, train, weighted) for weighted in (True, False))
         for head in net.heads:
