@@ -158,14 +158,14 @@ def test_every_cell_of_an_imported_table_is_one_of_its_source(shared: Path, tmp_
         cell = lines[int(origin["row"]) - 2][origin["source_column"]]  # no cell of these holds a line break
         assert origin["raw"] == harmless(cell)  # TCGA's -- is text to a spreadsheet too
         assert origin["rule"]
-    told: dict[tuple[str, str, str], str] = {}
+    labels_read: dict[tuple[str, str, str], str] = {}
     for o in origins:  # of several readings of a cell some may state nothing
         cell = o["patient"], o["session"], o["column"]
-        told[cell] = told.get(cell) or o["value"]
+        labels_read[cell] = labels_read.get(cell) or o["value"]
     header, rows = sheet.read(tmp_path / "cohort.csv")
     columns = [c for c in header if c not in ("patient", "session", "cohort", *CHANNELS, *cohort.MASKS)]
     written = {(row["patient"], row.get("session", ""), c): row[c] for _, row in rows for c in columns}
-    assert written == told
+    assert written == labels_read
 
 
 @pytest.mark.parametrize(

@@ -294,9 +294,9 @@ def cohorts(home: Path, *tables: str) -> list[str]:
 def merged(home: Path) -> tuple[dict[str, tuple[str, str]], list[tuple[str, ...]]]:
     with (home / "cohort.csv").open(newline="") as file:
         cells = {row["patient"]: (row["who_type"], row["grade"]) for row in csv.DictReader(file)}
-    told = ("endpoint", "cohort", "says", "rule", "value")
+    columns = ("endpoint", "cohort", "says", "rule", "value")
     with (home / "conflicts.csv").open(newline="") as file:
-        return cells, [tuple(row[name] for name in told) for row in csv.DictReader(file)]
+        return cells, [tuple(row[name] for name in columns) for row in csv.DictReader(file)]
 
 
 def test_types_and_grades_of_merged_cohorts_are_the_person_s_and_conflicts_are_listed_as_of_markers(tmp_path: Path):

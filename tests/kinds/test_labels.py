@@ -101,7 +101,7 @@ def test_classes_that_the_study_leaves_out_are_those_of_the_table_as_they_are_mo
             labels(bare).completed(bare, table(tmp_path, "who_type", cells))
 
 
-def test_a_rare_class_whose_name_is_nearly_anothers_and_one_that_nobody_has_are_remarked():
+def test_a_rare_class_whose_name_is_nearly_anothers_and_one_that_no_patient_has_are_remarked():
     endpoint = Endpoint(name="who_type", kind="multiclass", classes=("gbm", "astrocytoma", "astrocytma", "oligo"))
     rows = np.array([0.0] * 30 + [1.0] * 30 + [2.0])[:, None]
     remarks = dict(labels(endpoint).remarks(endpoint, rows, {}))

@@ -169,8 +169,8 @@ def test_errors_are_scikit_learn_s_with_intervals_around_them():
 
 
 def test_errors_of_nobody_are_undefined_and_of_one_patient_have_no_interval():
-    nobody = errors(np.zeros(0), np.zeros(0), np.zeros(0), generator(), 20)
-    assert np.isnan([tuple(each) for each in vars(nobody).values()]).all()
+    empty = errors(np.zeros(0), np.zeros(0), np.zeros(0), generator(), 20)
+    assert np.isnan([tuple(each) for each in vars(empty).values()]).all()
     one = errors(np.array([2.0]), np.array([3.0]), np.array([0.0]), generator(), 20)
     assert (one.mae.value, one.rmse.value, one.r_squared.value, one.reference_mae.value) == (1, 1, 0.75, 2)
     assert np.isnan([each[1:] for each in vars(one).values()]).all()
