@@ -23,7 +23,7 @@ from torch import Tensor
 
 from mri_vit.data import tokens
 from mri_vit.data.tokens import Tokens
-from mri_vit.explain.methods.target import TargetSigns, cls, evidences, in_air, predicted
+from mri_vit.explain.methods.target import Questions, cls, in_air, predicted, targets
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.network import Network
 from mri_vit.settings.sections import Grid
@@ -58,25 +58,25 @@ def reader(
     patches: Float[Tensor, "1 n k"],
     position: Int[Tensor, "1 n"],
     brain: Integer[np.ndarray, "p"] | None = None,
-    signs: TargetSigns | None = None,
+    questions: Questions | None = None,
 ) -> Evidence:
     """The network's evidence in one patient when only some grid positions are given, for what it predicts from all of them.
 
     `brain` are the indices of the positions that may be left out, by default all: a network on all positions always keeps its
-    air, on which no map is judged. `signs` are its predictions from all positions, where they are known already.
+    air, on which no map is judged. `questions` are its predictions from all positions, where they are known already.
 
     Tokens are left out, not replaced by grey: each keeps its position, and nothing is invented in their place. A network of
     volumes is given air instead, see `occlusion_by_air`.
-    The evidence is multiplied by its direction on all positions, so that less of it always means a weaker prediction.
+    The evidence is that for what is predicted on all positions, so that less of it always means a weaker prediction.
     """
-    sign = predicted(net, patches, position, signs)
+    asked = predicted(net, patches, position, questions)
     free = (torch.arange(position.shape[1]) if brain is None else torch.from_numpy(brain)).to(position.device)
     if not isinstance(net.encoder, Encoder):
         always = torch.ones_like(position, dtype=torch.bool).index_fill_(1, free, False)
 
         def in_volume(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
             given = always.repeat(len(kept), 1).scatter_(1, free[kept], True)
-            return {endpoint: sign[endpoint] * value for endpoint, value in in_air(net, patches[0], position[0], given).items()}
+            return in_air(net, patches[0], position[0], given, asked)
 
         return in_volume
     with torch.no_grad():
@@ -88,8 +88,7 @@ def reader(
     def evidence(kept: Int[Tensor, "o q"]) -> dict[str, Float[Tensor, "o"]]:
         rows = torch.cat([fixed.expand(len(kept), -1), free[kept] + 1], dim=1)
         parts = rows.split(max(1, TOKENS_AT_ONCE // rows.shape[1]))
-        values = evidences(net, torch.cat([cls(net.encoder, x[part]) for part in parts]))
-        return {endpoint: sign[endpoint] * value for endpoint, value in values.items()}
+        return targets(net, torch.cat([cls(net.encoder, x[part]) for part in parts]), asked)
 
     return evidence
 

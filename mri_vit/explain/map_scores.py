@@ -68,7 +68,7 @@ def scores(made: PatientMaps, references: ReferenceNetworks, study: Study) -> Sc
     maps = patient_maps.on_brain(made.value, own)
 
     def maps_of(network: Network, read: NetworkInput = own) -> Maps:
-        return patient_maps.on_brain(patient_maps.make(network, *read.batch, methods, made.signs).value, read)
+        return patient_maps.on_brain(patient_maps.make(network, *read.batch, methods, made.questions).value, read)
 
     drawn = _curves(made, maps, methods, generator)  # first, then noise, then rows: all draw from the one generator
     noise = _similarities(maps, maps_of(made.net, replace(own, batch=(faithfulness.noisy(patches, generator), position))))
@@ -168,7 +168,7 @@ def _curves(made: PatientMaps, maps: Maps, methods: Sequence[str], generator: np
     random = [generator.permutation(len(brain)) for _ in range(RANDOM_ORDERS)]
     keys = list(maps)
     orders = torch.from_numpy(np.stack([*random, *(order(maps[key], generator) for key in keys)]))
-    by_change = curves(reader(made.net, patches, position, brain, made.signs), orders.to(position.device))
+    by_change = curves(reader(made.net, patches, position, brain, made.questions), orders.to(position.device))
     rows = []
     for (endpoint, change), values in by_change.items():
         by_method = {"random": values[:RANDOM_ORDERS].mean(axis=0)}

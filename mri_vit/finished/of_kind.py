@@ -54,9 +54,9 @@ class Shown(ABC):
         """The patient among the run's patients, `rows` those of the own model in its table of predictions."""
         return Strip(rows, result.value.score, result.value.threshold)
 
-    def sign(self, value: Any) -> int:
-        """1 or -1 where a map has to explain the call and not what a network alone would say; 0 where it need not."""
-        return 0
+    def question(self, value: Any) -> int | None:
+        """As `heads.question` where a map has to explain the call and not what a network alone would say; else None."""
+        return None
 
     def called_otherwise(self, endpoint: str, fold: FoldOutputs, value: Any) -> bool:
         """Whether a fold's first network alone calls the patient otherwise than all together."""

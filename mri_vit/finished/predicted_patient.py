@@ -246,24 +246,25 @@ def _write_maps(
 ) -> Maps | None:
     """Write one network's maps of the shown endpoints into `folder`/maps; None where the network has none of their heads.
 
-    A marker's maps explain the call, whatever this network alone would call. Heads of withheld endpoints are removed first, so
-    that no map, title or share reveals them. `scored` is the run's evaluation of its maps.
+    Maps explain the call of a marker or class, whatever this network alone would call. Heads of withheld endpoints are
+    removed first, so that no map, title or share reveals them. `scored` is the run's evaluation of its maps.
     """
     shown = [name for name, endpoint in endpoints.items() if endpoint.value is not None]
     whole = network.load(weights).to("cuda" if torch.cuda.is_available() else "cpu").eval()
     net = network.with_heads(whole, shown)
     if not net.heads:
         return None
-    found = {name: of_kind.of(one.kind).sign(one.value) for name, one in endpoints.items() if one.value}
-    signs = {name: sign for name, sign in found.items() if sign}
-    computed = patient_maps.of_patient(patient, net, study, signs)
+    asked = {name: of_kind.of(one.kind).question(one.value) for name, one in endpoints.items() if one.value}
+    questions = {name: question for name, question in asked.items() if question is not None}
+    computed = patient_maps.of_patient(patient, net, study, questions)
     map_files.write_maps(computed, study, folder / files.MAPS, NetworkId(VIT, *place))
     file = folder / files.MAPS / files.MAP
     with as_written(file):
         record = parse(MapRecord, read_json(file))
     maps = []
     for entry in record.maps:
-        judged = tuple(row for row in verdicts.map_verdicts(entry.method, entry.endpoint, scored) if row.endpoint in shown)
+        found = () if entry.of_class else verdicts.map_verdicts(entry.method, entry.endpoint, scored)  # which no run scores
+        judged = tuple(row for row in found if row.endpoint in shown)
         maps.append(
             ShownMap(
                 method=entry.method,

@@ -73,6 +73,9 @@ class ClassShown(Shown):
         place = result.classes.index(value.side or "")
         return Strip(rows, value.score, math.nan, f"probability of {value.side}", f"p{place}")
 
+    def question(self, value: ClassValue) -> int | None:
+        return None if self.ordered else list(value.probabilities).index(value.side or "")
+
     def called_otherwise(self, endpoint: str, fold: FoldOutputs, value: ClassValue) -> bool:
         names = list(value.probabilities)
         return names[self._called(fold.scores[0][endpoint])] != value.side

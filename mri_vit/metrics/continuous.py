@@ -274,7 +274,7 @@ def agreement(value: Numbers, predicted: Numbers) -> Agreement:
     of the limits are ± t times the jackknife's standard error. Of normal differences that is Bland and Altman's s sqrt(2.92 / n).
     Of 300 Laplace differences it misses 6 % of limits, an exact normal interval 15 %; of log-normal ones (SD of the logarithm
     0.8) 13 to 18 %, and 41 to 54 %.
-    Assumption: differences are independent and do not grow with the value.
+    Assumption: differences are independent and do not grow with the value; where they do, those of logarithms may not.
     Source: Bland & Altman 1986, doi:10.1016/S0140-6736(86)90837-8, and 1999, doi:10.1177/096228029900800204; Miller 1974,
     doi:10.1093/biomet/61.1.1, on the jackknife.
     Returns: Agreement; all NaN but the bias with fewer than three patients.

@@ -1,7 +1,7 @@
 """Endpoints on what an encoder puts out: what a head puts out, its loss where the label is known, and its score.
 
 A head's arithmetic is that of its endpoint's kind (`HeadKind`); what all heads share is here. Letters: b patients, m numbers that
-a head puts out, k numbers of a prediction, c label columns.
+a head puts out, k numbers of a prediction, c label columns, q = b or 1 questions.
 """
 
 from __future__ import annotations
@@ -87,15 +87,27 @@ class HeadKind(ABC):
 
     @abstractmethod
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-        """What a map explains."""
+        """What the score follows, on a scale on which parts add up."""
 
-    def direction(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-        """1 where a map explains what raises the evidence, -1 where it explains what lowers it."""
+    def question(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+        """What a map explains where nothing else is asked: 1 what raises the evidence, -1 what lowers it."""
         return torch.ones_like(self.evidence(head, output))
 
+    def target(self, head: Head, output: Float[Tensor, "b m"], question: Float[Tensor, "q"]) -> Float[Tensor, "b"]:
+        """The evidence for what `question` names, one for all patients or one for each; a map shows what raises it."""
+        return question * self.evidence(head, output)
+
+    def of_score(self, question: Float[Tensor, "q"]) -> Float[Tensor, "q"]:
+        """The question to which the score is the answer, where `question` is what the network predicts."""
+        return torch.ones_like(question)
+
+    def asked(self, head: Head) -> dict[str, float]:
+        """The question of each class; none where 1 is the only one beside its opposite."""
+        return {}
+
     @abstractmethod
-    def explains(self, head: Head, direction: float) -> str:
-        """What a map of that direction explains, in words."""
+    def explains(self, head: Head, question: float) -> str:
+        """What a map explains, in words."""
 
     def joint_evidence(self, heads: Sequence[Head], outputs: Sequence[Float[Tensor, "b m"]]) -> Float[np.ndarray, "b q"]:
         """What late fusion weighs of several networks of one endpoint: by default of the mean of their scores."""
@@ -157,13 +169,20 @@ def survival(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horiz
 
 
 def evidence(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-    """What a map explains: log odds which 0 balances after the classes' weights, a risk, an expected grade or a number."""
+    """What the score follows: log odds which 0 balances after the classes' weights, a risk, an expected grade or a number."""
     return of(head.endpoint).evidence(head, output)
 
 
-def direction(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-    """1 where a map explains what speaks for a one or a higher risk, -1 where the prediction is a zero and it explains that."""
-    return of(head.endpoint).direction(head, output)
+def question(head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    """What a map of the prediction explains: 1 what speaks for a one, a higher risk, grade or number, -1 what speaks for a zero;
+    of classes without an order the place of the one that is predicted.
+    """
+    return of(head.endpoint).question(head, output)
+
+
+def target(head: Head, output: Float[Tensor, "b m"], question: Float[Tensor, "q"]) -> Float[Tensor, "b"]:
+    """The evidence for what `question` names."""
+    return of(head.endpoint).target(head, output, question)
 
 
 def filled(numbers: tuple[float, ...], like: Tensor) -> Float[Tensor, "m"]:

@@ -328,7 +328,8 @@ def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
     """A visit's maps with the verdicts on them, those that carry a finding first."""
     entries = []
     for index, entry in enumerate(shown.facts["maps"]):
-        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored)
+        of_prediction = not entry.get("of_class")  # which alone are scored
+        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored) if of_prediction else ()
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
         facts = {key: entry.get(key) for key in keys}
         kind = found[0].kind if found else "undefined"

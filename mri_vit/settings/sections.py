@@ -156,6 +156,13 @@ class Explain(Section):
         description="Comparators whose maps are made too, by name; of CNNs by Grad-CAM.",
     )
 
+    # a map of each costs a way back, and three times the files: off unless asked for
+    every_class: bool = Field(
+        default=False,
+        exclude_if=lambda wanted: not wanted,  # likewise
+        description="Whether every class of an endpoint has maps, not only that predicted.",
+    )
+
     @model_validator(mode="after")
     def _methods_differ(self) -> Explain:
         if not self.methods or len(set(self.methods)) != len(self.methods):
@@ -165,7 +172,7 @@ class Explain(Section):
     @property
     def of_maps(self) -> dict[str, Any]:
         """What a map depends on, as it stands beside the maps; the others only say for which patients maps are made."""
-        return {"methods": list(self.methods)}
+        return {"methods": list(self.methods)} | ({"every_class": True} if self.every_class else {})
 
 
 class Report(Section):

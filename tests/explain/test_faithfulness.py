@@ -18,7 +18,7 @@ from mri_vit.data import tokens
 from mri_vit.data.volume import Volume
 from mri_vit.explain import faithfulness
 from mri_vit.explain.faithfulness import FRACTIONS, by_simulation, curves, energy, hit, near_tumour, order, reader, similarity
-from mri_vit.model.heads import Head, direction, evidence
+from mri_vit.model.heads import Head, evidence, question
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
 from mri_vit.settings.recipe import Pool
@@ -109,7 +109,7 @@ def test_the_reader_says_what_the_network_says_of_the_kept_places_alone(monkeypa
     for head in net.heads:
         name = head.endpoint.name
         for row, some in enumerate(kept):
-            alone = evidence(head, net(patches[:, some], position[:, some])[name]) * direction(head, whole[name])
+            alone = evidence(head, net(patches[:, some], position[:, some])[name]) * question(head, whole[name])
             torch.testing.assert_close(found[name][row : row + 1], alone, atol=1e-4, rtol=1e-4)
     monkeypatch.setattr(faithfulness, "TOKENS_AT_ONCE", 25)  # two patients at a time, the last alone
     for name, value in said(kept).items():

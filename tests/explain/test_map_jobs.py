@@ -63,5 +63,5 @@ def test_a_network_whose_predictions_are_known_is_not_run_for_them_again(tiny: S
     net = Network(tiny.model, tiny.grid, [Head(tiny.endpoints[0], "binary")]).eval()
     made = patient_maps.of_patient(patient, net, tiny)
     monkeypatch.setattr(target, "features", lambda *_: pytest.fail("the network was run"))
-    signs = target.predicted(net, *made.input.batch, made.signs | {"another network's": made.signs["mgmt"]})
-    assert signs == made.signs
+    questions = target.predicted(net, *made.input.batch, made.questions | {"another network's": made.questions["mgmt"]})
+    assert questions == made.questions

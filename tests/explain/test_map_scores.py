@@ -236,8 +236,8 @@ def test_maps_of_a_moved_brain_are_compared_place_by_place(study: Study, someone
         chosen = np.random.default_rng(axis).permutation(len(prepared.position))[: len(prepared.position) // 2]
         return dataclasses.replace(prepared, patches=prepared.patches[chosen], position=prepared.position[chosen])
 
-    def by_place(net, patches, position, methods, signs):
-        return Made({(method, ""): torch.sin(position.float()) + 2 for method in methods}, signs, None)
+    def by_place(net, patches, position, methods, questions):
+        return Made({(method, ""): torch.sin(position.float()) + 2 for method in methods}, questions, None)
 
     monkeypatch.setattr(faithfulness, "shifted", half)
     monkeypatch.setattr(patient_maps, "make", by_place)
@@ -250,9 +250,9 @@ def test_a_network_on_all_places_is_not_praised_for_separating_brain_from_air(
 ):
     prepared = tokens.load(token_file(study.prepared, someone))
 
-    def brain(net, patches, position, methods, signs):
+    def brain(net, patches, position, methods, questions):
         inside = torch.from_numpy(np.isin(position.numpy(), prepared.position)).float()
-        return Made({(method, ""): inside + 1e-6 * position for method in methods}, signs, None)
+        return Made({(method, ""): inside + 1e-6 * position for method in methods}, questions, None)
 
     monkeypatch.setattr(patient_maps, "make", brain)
     everywhere = study.model_copy(
@@ -275,11 +275,11 @@ def test_maps_of_other_networks_answer_the_question_that_the_tested_network_was_
     for weights in turned.head["mgmt"].parameters():
         weights.data.neg_()
     batch = all_tokens(tokens.load(token_file(study.prepared, someone)), study.model)
-    signs = target.predicted(net, *batch)
-    same = gradient_attention(net, *batch, signs)["mgmt"]
+    questions = target.predicted(net, *batch)
+    same = gradient_attention(net, *batch, questions)["mgmt"]
     torch.testing.assert_close(gradient_attention(turned, *batch)["mgmt"], same)  # its own class: the same places
-    against = gradient_attention(net, *batch, {"mgmt": -signs["mgmt"]})["mgmt"]
-    torch.testing.assert_close(gradient_attention(turned, *batch, signs)["mgmt"], against)
+    against = gradient_attention(net, *batch, {"mgmt": -questions["mgmt"]})["mgmt"]
+    torch.testing.assert_close(gradient_attention(turned, *batch, questions)["mgmt"], against)
 
 
 def test_the_heads_matter_to_maps_of_an_endpoint_alone(study: Study, someone: Patient):

@@ -91,7 +91,7 @@ def sections(subject: InspectedFold, beside: Sequence[InspectedFold]) -> Iterato
         searched = network is subject
         measured = pace(network, searched)
         if searched:
-            work = features_work(len(network.after.heads), len(network.patients))
+            work = features_work(len(learned.asked(network.after)), len(network.patients))
             yield Section("features", work.seconds(measured), partial(learned.measure_features, network))
         work = landscape_work(len(network.train), len(network.patients))
         yield Section(f"loss landscape of {network.name}", work.seconds(measured), partial(learned.measure_landscape, network))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ from mri_vit.explain.faithfulness import randomised
 from mri_vit.explain.inspection.vit_numbers import InspectedFold
 from mri_vit.explain.methods.target import evidences
 from mri_vit.model import heads
+from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
 from mri_vit.settings.schema import Study
 from mri_vit.train.feed import Feed
@@ -126,13 +128,27 @@ def measure_features(subject: InspectedFold) -> Features:
         best, control = (optimised(net, readout, represented_by[net], frame, study) for net, readout in readouts)
         features.append(Feature(name, label, best, control, control_is, cosine(best.volume, control.volume)))
 
-    for head in after.heads:
-        readouts = [(net, lambda x, net=net, name=head.endpoint.name: evidences(net, x)[name]) for net in (after, permuted)]
-        add(head.endpoint.name, f"{head.endpoint.title} ({heads.of(head.endpoint).unit})", readouts, "permuted weights")
+    for head, of_class, question in asked(after):
+        name = f"{head.endpoint.name}_{int(question) + 1}" if of_class else head.endpoint.name
+        label = f"{head.endpoint.title}{f' = {of_class}' if of_class else ''} ({heads.of(head.endpoint).unit})"
+        add(name, label, [(net, partial(_evidence, net, head, question)) for net in (after, permuted)], "permuted weights")
     for index in leading_units(after, represented_by[after]):
         readouts = [(net, lambda x, index=index: x[:, index]) for net in (after, before)]
         add(f"unit_{index + 1}", f"unit {index + 1} of {represented_by[after].shape[1]}", readouts, "before training")
     return Features(features, frame.brain.cpu().numpy())
+
+
+def asked(net: Network) -> list[tuple[Head, str, float]]:
+    """The endpoints, of each as many as it has classes that can be asked for: the head, the class or "", and the question."""
+    return [
+        (head, of_class, question)
+        for head in net.heads
+        for of_class, question in (heads.of(head.endpoint).asked(head) or {"": 1.0}).items()
+    ]
+
+
+def _evidence(net: Network, head: Head, question: float, x: Float[Tensor, "n d"]) -> Float[Tensor, "n"]:
+    return heads.target(head, net.head[head.endpoint.name](x), x.new_full((1,), question))
 
 
 def normalised(subject: InspectedFold) -> Network:

@@ -29,7 +29,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from mri_vit.explain.methods.rollout import Passed, forward_pass
-from mri_vit.explain.methods.target import TargetSigns, attended, evidences, features, predicted, rows_read, target_signs
+from mri_vit.explain.methods.target import Questions, attended, features, predicted, questions_of, rows_read, targets
 from mri_vit.model.baselines import BASELINES
 from mri_vit.model.encoder import attention_weights, row_blocks
 from mri_vit.model.network import Network
@@ -54,7 +54,7 @@ class WayBack:
 
 
 def gradient_attention(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Gradient-weighted attention of every endpoint.
 
@@ -64,15 +64,15 @@ def gradient_attention(
     tokens, so attention alone shows where information came from.
     Source: Chefer, Gur & Wolf 2021, arXiv:2103.15679, equations 5 and 6, doi:10.1109/ICCV48922.2021.00045.
 
-    The network may be in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient. `signs` are by
-    endpoint 1 or -1 for each patient, what the maps are to explain, by default the predicted classes. Maps are ≥ 0, in units of
+    The network may be in training or evaluation mode; not under `torch.inference_mode`, which allows no gradient. `questions` are
+    what the maps are to explain, by default what the network predicts. Maps are ≥ 0, in units of
     the target; all zero where no attention supported the prediction.
     """
-    return _alone("gradient_attention", net, patches, position, signs)
+    return _alone("gradient_attention", net, patches, position, questions)
 
 
 def gradient_rollout(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Attention rollout along attention that supported the prediction.
 
@@ -82,23 +82,23 @@ def gradient_rollout(
     Source: Abnar & Zuidema 2020, arXiv:2005.00928, with Ā of Chefer et al. 2021, arXiv:2103.15679, for the attention.
     Parameters are those of `gradient_attention`.
     """
-    return _alone("gradient_rollout", net, patches, position, signs)
+    return _alone("gradient_rollout", net, patches, position, questions)
 
 
 def integrated_gradients(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Integrated gradients of every endpoint by grid position, ≥ 0 and in units of the target.
 
     Definition: the positive part of the sum, over a patch's numbers, of `integrated_gradients_by_scan`'s attributions: what
     supports the prediction, less what contradicts it there.
     """
-    by_scan = integrated_gradients_by_scan(net, patches, position, signs)
+    by_scan = integrated_gradients_by_scan(net, patches, position, questions)
     return {name: scans.sum(dim=2).clamp_min(0) for name, scans in by_scan.items()}
 
 
 def integrated_gradients_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Integrated gradients of every endpoint, summed over the voxels of each grid position's patch in each scan, with their sign.
 
@@ -110,16 +110,16 @@ def integrated_gradients_by_scan(
     Source: Sundararajan, Taly & Yan 2017, arXiv:1703.01365, section 3; the sum is their completeness.
     Parameters are those of `gradient_attention`; scans are in the order of the network's channels, values in units of the target.
     """
-    signs = predicted(net, patches, position, signs)
+    questions = predicted(net, patches, position, questions)
     nodes, weights = np.polynomial.legendre.leggauss(STEPS)  # on −1 to 1
     at_once = max(1, PASS_NUMBERS // patches[0].numel() // len(patches))
-    total = dict.fromkeys(signs, torch.zeros_like(patches))
+    total = dict.fromkeys(questions, torch.zeros_like(patches))
     for start in range(0, STEPS, at_once):
         alphas = 0.5 * (1 + nodes[start : start + at_once])
         weight = torch.from_numpy(0.5 * weights[start : start + at_once]).to(patches)
         count = len(alphas)
         path = torch.cat([alpha * patches for alpha in alphas.tolist()])  # [count·b p k]
-        slopes = _slopes(net, path, position.repeat(count, 1), {name: sign.repeat(count) for name, sign in signs.items()})
+        slopes = _slopes(net, path, position.repeat(count, 1), {name: one.repeat(count) for name, one in questions.items()})
         for name, slope in slopes.items():
             mean = (slope.reshape(count, -1) * weight[:, None]).reshape(count, *patches.shape).sum(dim=0)
             total[name] = total[name] + mean * patches
@@ -127,7 +127,11 @@ def integrated_gradients_by_scan(
 
 
 def gradient_by_scan(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], way_back: WayBack | None = None
+    net: Network,
+    patches: Float[Tensor, "b p k"],
+    position: Int[Tensor, "b p"],
+    way_back: WayBack | None = None,
+    questions: Questions | None = None,
 ) -> dict[str, Float[Tensor, "b p c"]]:
     """Gradient × input of every endpoint, summed over the voxels of each grid position's patch in each scan, with their sign.
 
@@ -140,7 +144,7 @@ def gradient_by_scan(
     patch embedding is run again.
     """
     if way_back is None:
-        slopes = _slopes(net, patches, position)
+        slopes = _slopes(net, patches, position, questions)
     else:
         with torch.enable_grad():
             x = patches.detach().requires_grad_()
@@ -150,16 +154,16 @@ def gradient_by_scan(
 
 
 def _slopes(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p k"]]:
     """Every endpoint's target's gradient by the voxels."""
     with torch.enable_grad():
         x = patches.detach().requires_grad_()
         summary = features(net, x, position)
-        signs = target_signs(net, summary, signs)
+        questions = questions_of(net, summary, questions)
         return {
-            name: torch.autograd.grad((signs[name] * value).sum(), x, retain_graph=True)[0]
-            for name, value in evidences(net, summary).items()
+            name: torch.autograd.grad(value.sum(), x, retain_graph=True)[0]
+            for name, value in targets(net, summary, questions).items()
         }
 
 
@@ -168,16 +172,16 @@ def _by_scan(attributed: Float[Tensor, "b p k"], net: Network) -> Float[Tensor, 
 
 
 def _alone(
-    method: str, net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None
+    method: str, net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None
 ) -> dict[str, Float[Tensor, "b p"]]:
-    rows = way_back(net, forward_pass(net.encoder, patches, position), signs, [method]).rows
+    rows = way_back(net, forward_pass(net.encoder, patches, position), questions, [method]).rows
     return {name: row[:, 1:] for (_, name), row in rows.items()}
 
 
-def way_back(net: Network, passed: Passed, signs: TargetSigns | None, methods: Collection[str]) -> WayBack:
+def way_back(net: Network, passed: Passed, questions: Questions | None, methods: Collection[str]) -> WayBack:
     """From the targets to the tokens that entered the encoder, for those of `WEIGHTS` that are in `methods`.
 
-    `passed` followed all blocks; `signs` are as in `gradient_attention`.
+    `passed` followed all blocks; `questions` are as in `gradient_attention`.
     """
     rows: Rows = {}
     pull: dict[str, Float[Tensor, "b r d"]] = {}  # each target's gradient by the block's output
@@ -187,7 +191,7 @@ def way_back(net: Network, passed: Passed, signs: TargetSigns | None, methods: C
             x = entered.detach().requires_grad_()
             output, mixed, (q, k, v) = attended(block, x, read)
             if not pull:
-                pull, rows = _read(net, output, x.shape[1], signs, methods)
+                pull, rows = _read(net, output, x.shape[1], questions, methods)
         slopes = {name: _pulled(output, (mixed, x), by) for name, by in pull.items()}
         toward = {name: slope for name, (slope, _) in slopes.items()}
         rows = _followed(rows, toward, q.detach(), k.detach(), v.detach())
@@ -203,7 +207,7 @@ def _pulled(output: Tensor, sources: tuple[Tensor, ...], by: Tensor) -> tuple[Te
 
 
 def _read(
-    net: Network, output: Float[Tensor, "b r d"], n: int, signs: TargetSigns | None, methods: Collection[str]
+    net: Network, output: Float[Tensor, "b r d"], n: int, questions: Questions | None, methods: Collection[str]
 ) -> tuple[dict[str, Float[Tensor, "b r d"]], Rows]:
     """Each target's gradient by the last block's output, and the rows of n that are carried from there: CLS's unit vector.
 
@@ -211,13 +215,13 @@ def _read(
     is CLS's of Ā + I.
     """
     summary = net.encoder.readout(output)
-    signs = target_signs(net, summary, signs)
+    questions = questions_of(net, summary, questions)
     pull: dict[str, Float[Tensor, "b r d"]] = {}
     rows: Rows = {}
     unit = output.new_zeros(len(output), n)
     unit[:, 0] = 1
-    for name, value in evidences(net, summary).items():
-        by, pull[name] = torch.autograd.grad((signs[name] * value).sum(), (summary, output), retain_graph=True)
+    for name, value in targets(net, summary, questions).items():
+        by, pull[name] = torch.autograd.grad(value.sum(), (summary, output), retain_graph=True)
         spoke = torch.zeros_like(unit)
         if net.encoder.pool != "cls":
             with torch.no_grad():
@@ -276,7 +280,7 @@ def gradcam(network: nn.Module, layer: str, volume: Float[Tensor, "b c e e e"], 
 
 
 def gradcam_by_place(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
 ) -> dict[str, Float[Tensor, "b p"]]:
     """Grad-CAM of every endpoint's target, of one of `BASELINES` that has a last convolutional map, as means over positions.
 
@@ -291,9 +295,9 @@ def gradcam_by_place(
     layer = _layer(net)
     with torch.enable_grad(), _put_out(net.encoder.net, layer) as held:
         summary = features(net, patches, position)
-        signs = target_signs(net, summary, signs)
+        questions = questions_of(net, summary, questions)
         box = net.encoder.box
-        cams = {name: _cam(signs[name] * value, held[0], box.size) for name, value in evidences(net, summary).items()}
+        cams = {name: _cam(value, held[0], box.size) for name, value in targets(net, summary, questions).items()}
     by_place = {name: F.avg_pool3d(cam, box.grid.patch).flatten(start_dim=1) for name, cam in cams.items()}
     # The last is for what lies outside the box.
     return {name: F.pad(value, (0, 1)).gather(1, box.slot(position)) for name, value in by_place.items()}

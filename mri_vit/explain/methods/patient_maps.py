@@ -6,7 +6,7 @@ Letters: b patients, p tokens that are given, k numbers in a patch, f those of a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,12 +32,13 @@ from mri_vit.explain.methods.gradient import (
 )
 from mri_vit.explain.methods.occlusion import occlusion, occlusion_by_air, scores_by_scan
 from mri_vit.explain.methods.rollout import HEADS, carried_back, cls_row, forward_pass, held_by_default
-from mri_vit.explain.methods.target import TargetSigns, predicted, target_signs
+from mri_vit.explain.methods.target import Questions, predicted, questions_of
 from mri_vit.model import heads
 from mri_vit.model.encoder import Encoder
 from mri_vit.model.heads import Head
-from mri_vit.model.network import Network
+from mri_vit.model.network import Network, with_heads
 from mri_vit.settings.schema import NO_BLOCK, Study
+from mri_vit.settings.sections import Explain
 
 Key = tuple[str, str]  # method and endpoint, "" where the map is the same for every endpoint
 PER_ENDPOINT = {
@@ -65,6 +66,7 @@ class MapResult:
     method: str
     endpoint: str
     explains: str  # the prediction that it explains, such as "mgmt = 1"
+    of_class: str  # the class that was asked for beside the prediction; "" of the prediction's own maps
     value: Float[np.ndarray, "f"]
     cls_share: float | None
     by_scan: dict[str, float] | None  # None where there is nothing to share
@@ -74,29 +76,35 @@ class MapResult:
     def title(self) -> str:
         return f"{METHODS[self.method].title}{' for ' if self.explains else ''}{self.explains}"
 
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What no other map of the patient shares: method, endpoint and class."""
+        return self.method, self.endpoint, self.of_class
+
 
 @dataclass(frozen=True, eq=False)
 class Made:
     """Maps by method and endpoint, what those of an endpoint explain, and the way back that they share, where one was made."""
 
     value: dict[Key, Float[Tensor, "b p"]]
-    signs: TargetSigns
+    questions: Questions
     way_back: WayBack | None
 
 
 @dataclass(frozen=True, eq=False)
 class PatientMaps:
-    """One patient's maps by the network that is explained, for the classes that `signs` name."""
+    """One patient's maps by the network that is explained, for what `questions` name."""
 
     patient: Patient
     net: Network
     prepared: Tokens
     input: NetworkInput
     made: Made  # on all grid positions that the network reads
+    asked: Explain
 
     @property
-    def signs(self) -> TargetSigns:
-        return self.made.signs
+    def questions(self) -> Questions:
+        return self.made.questions
 
     @property
     def value(self) -> dict[Key, Float[Tensor, "1 p"]]:
@@ -109,25 +117,37 @@ class PatientMaps:
 
     @cached_property
     def results(self) -> list[MapResult]:
-        """The maps on the grid positions with brain, in the order of the study's methods, as they are written."""
-        attributions = gradient_by_scan(self.net, *self.input.batch, self.made.way_back)
-        by_scan = maps_by_scan(self.value, attributions, self.net.channels)
-        explains = {head.endpoint.name: _explains(head, self.signs) for head in self.net.heads}
-        results = []
-        for (method, endpoint), value in self.value.items():
+        """The maps on the grid positions with brain, in the order of the study's methods, as they are written; then, where the
+        study asks for every class, those of the classes that are not predicted.
+        """
+        return [*self._results(self.net, self.made), *(self._of_other_classes() if self.asked.every_class else ())]
+
+    def _results(self, net: Network, made: Made, of_class: str = "") -> Iterator[MapResult]:
+        attributions = gradient_by_scan(net, *self.input.batch, made.way_back, made.questions)
+        by_scan = maps_by_scan(made.value, attributions, net.channels)
+        explains = {head.endpoint.name: _explains(head, made.questions) for head in net.heads}
+        for (method, endpoint), value in made.value.items():
             shares = _numbers(by_scan[method, endpoint])
-            results.append(
-                MapResult(
-                    method,
-                    endpoint,
-                    explains.get(endpoint, ""),
-                    relative(value[:, torch.from_numpy(self.input.brain).to(value.device)])[0].cpu().numpy(),
-                    round(1 - float(value.sum()), 4) if method in SHARES else None,
-                    None if any(map(math.isnan, shares.values())) else shares,
-                    note(method, self.net),
-                )
+            yield MapResult(
+                method,
+                endpoint,
+                explains.get(endpoint, ""),
+                of_class,
+                relative(value[:, torch.from_numpy(self.input.brain).to(value.device)])[0].cpu().numpy(),
+                round(1 - float(value.sum()), 4) if method in SHARES else None,
+                None if any(map(math.isnan, shares.values())) else shares,
+                note(method, net),
             )
-        return results
+
+    def _of_other_classes(self) -> Iterator[MapResult]:
+        """By those methods alone whose maps depend on the endpoint."""
+        methods = [method for method in self.asked.methods if METHODS[method].per_endpoint]
+        for head in self.net.heads if methods else ():
+            name, net = head.endpoint.name, with_heads(self.net, [head.endpoint.name])
+            for of_class, question in heads.of(head.endpoint).asked(head).items():
+                if question != float(self.questions[name][0]):
+                    asked = {name: torch.full_like(self.questions[name], question)}
+                    yield from self._results(net, make(net, *self.input.batch, methods, asked), of_class)
 
     @cached_property
     def score_by_scan(self) -> dict[str, dict[str, float]]:
@@ -138,13 +158,13 @@ class PatientMaps:
 def of_patient(patient: Patient, net: Network, study: Study, called: Mapping[str, int] | None = None) -> PatientMaps:
     """The maps of the study's methods; the patient is prepared and the network in evaluation mode, on any device.
 
-    `called` are classes by endpoint, 1 or -1, that the maps explain instead of the classes which this network predicts.
+    `called` are questions by endpoint (`heads.question`) that the maps answer instead of what this network predicts.
     """
     prepared = tokens.load(token_file(study.prepared, patient), study.channels)
     device = next(net.parameters()).device
     read = network_input(prepared, study, device)
-    wanted = {name: torch.tensor([float(sign)], device=device) for name, sign in (called or {}).items()}
-    return PatientMaps(patient, net, prepared, read, make(net, *read.batch, study.explain.methods, wanted))
+    wanted = {name: torch.tensor([float(question)], device=device) for name, question in (called or {}).items()}
+    return PatientMaps(patient, net, prepared, read, make(net, *read.batch, study.explain.methods, wanted), study.explain)
 
 
 def network_input(prepared: Tokens, study: Study, device: torch.device) -> NetworkInput:
@@ -164,11 +184,11 @@ def make(
     patches: Float[Tensor, "b p k"],
     position: Int[Tensor, "b p"],
     methods: Sequence[str],
-    signs: TargetSigns | None = None,
+    questions: Questions | None = None,
 ) -> Made:
     """The maps of `methods` (of catalogue.METHODS) by method and endpoint, "" where the map is the same for every endpoint.
 
-    `signs` are what the maps per endpoint are to explain (see target.py); the predicted classes where not given. Maps are ≥ 0,
+    `questions` are what the maps per endpoint are to explain (see target.py); what is predicted where not given. Maps are ≥ 0,
     each in its own unit; `relative` gives one unit. Raises ValueError for a Vision Transformer without a block, which has no
     attention.
     Methods that follow attention share a pass forward, and one back.
@@ -180,11 +200,11 @@ def make(
             raise ValueError(NO_BLOCK)
         held = "rollout" in methods and held_by_default(net.encoder, patches)
         passed = forward_pass(net.encoder, patches, position, fuse=HEADS["mean"] if held else None)
-        signs = target_signs(net, passed.readout(), signs)
+        questions = questions_of(net, passed.readout(), questions)
         if not WEIGHTS.keys().isdisjoint(methods):
-            back = way_back(net, passed, signs, methods)
+            back = way_back(net, passed, questions, methods)
     else:
-        signs = predicted(net, patches, position, signs)
+        questions = predicted(net, patches, position, questions)
     for method in methods:
         if passed and method in SHARES:
             row = carried_back(passed) if method == "rollout" else cls_row(passed)
@@ -192,8 +212,8 @@ def make(
         elif back and method in WEIGHTS:
             value |= {key: row[:, 1:] for key, row in back.rows.items() if key[0] == method}
         else:
-            value |= {(method, name): each for name, each in PER_ENDPOINT[method](net, patches, position, signs).items()}
-    return Made(value, signs, back)
+            value |= {(method, name): each for name, each in PER_ENDPOINT[method](net, patches, position, questions).items()}
+    return Made(value, questions, back)
 
 
 def maps_by_scan(
@@ -244,9 +264,9 @@ def note(method: str, net: Network) -> str:
     )
 
 
-def _explains(head: Head, signs: TargetSigns) -> str:
-    """What an endpoint's maps explain: a class of a marker, or for survival the risk."""
-    return heads.of(head.endpoint).explains(head, float(signs[head.endpoint.name][0]))
+def _explains(head: Head, questions: Questions) -> str:
+    """What an endpoint's maps explain, such as "mgmt = 1" or "higher risk (os)"."""
+    return heads.of(head.endpoint).explains(head, float(questions[head.endpoint.name][0]))
 
 
 def _numbers(tensors: Mapping[str, Float[Tensor, "1"]]) -> dict[str, float]:

@@ -1,4 +1,5 @@
-"""What a map of one endpoint explains: the evidence for the class that the network predicts; for survival the risk.
+"""What a map of one endpoint explains: the evidence for the class that the network predicts, or for another that is asked for; of
+survival the risk, of a grade the expected one, of a number the number.
 
 The forward pass here takes the last block for what the heads read, CLS alone or every token, and leaves drop-path out, so a
 network is explained as it predicts, in whichever mode it is; a network of volumes, which may normalise over a batch, is in
@@ -24,7 +25,8 @@ from mri_vit.model.network import Network
 
 PASS_NUMBERS = 2**20  # voxel values in one pass of a network of volumes: two of 56³ with four scans; more are no faster on a CPU
 
-TargetSigns = dict[str, Float[Tensor, "b"]]  # by endpoint, 1 or -1 for each patient: see `target_signs`
+# By endpoint what is explained of each patient: 1 or -1, of several classes the place of one. See `heads.question`.
+Questions = dict[str, Float[Tensor, "b"]]
 
 
 def attended(
@@ -62,44 +64,49 @@ def features(net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor
 
 @torch.no_grad()
 def in_air(
-    net: Network, patches: Float[Tensor, "p k"], position: Int[Tensor, "p"], given: Bool[Tensor, "o p"]
+    net: Network, patches: Float[Tensor, "p k"], position: Int[Tensor, "p"], given: Bool[Tensor, "o p"], questions: Questions
 ) -> dict[str, Float[Tensor, "o"]]:
-    """Each endpoint's evidence by a network of volumes, which is given only some grid positions of a patient in each of o rows.
+    """Each endpoint's target by a network of volumes, which is given only some grid positions of a patient in each of o rows.
 
     The voxels of the others are 0, as outside the brain.
     """
     passes = [
-        evidences(net, features(net, patches.masked_fill(~rows[..., None], 0), position.expand(len(rows), -1)))
+        targets(net, features(net, patches.masked_fill(~rows[..., None], 0), position.expand(len(rows), -1)), questions)
         for rows in given.split(max(1, PASS_NUMBERS // patches.numel()))
     ]
     return {name: torch.cat([values[name] for values in passes]) for name in passes[0]}
 
 
 def evidences(net: Network, cls: Float[Tensor, "b d"]) -> dict[str, Float[Tensor, "b"]]:
-    """Each endpoint's evidence: the log odds of 1, or the risk."""
+    """Each endpoint's evidence, as `heads.evidence`."""
     return {head.endpoint.name: heads.evidence(head, _linear(net, head)(cls)) for head in net.heads}
 
 
-def target_signs(net: Network, cls: Float[Tensor, "b d"], signs: TargetSigns | None = None) -> TargetSigns:
-    """1 where a map explains the evidence for a one or a higher risk, -1 where it explains that for a zero.
+def targets(net: Network, cls: Float[Tensor, "b d"], questions: dict[str, Float[Tensor, "q"]]) -> dict[str, Float[Tensor, "b"]]:
+    """Each endpoint's evidence for what is asked, of one patient's question for every row or a question for each."""
+    return {head.endpoint.name: heads.target(head, _linear(net, head)(cls), questions[head.endpoint.name]) for head in net.heads}
 
-    `signs` are another network's: two networks' maps are compared on the same question.
+
+def questions_of(net: Network, cls: Float[Tensor, "b d"], questions: Questions | None = None) -> Questions:
+    """What maps are to explain: `questions`, of an endpoint that these lack what the network itself predicts.
+
+    So two networks' maps are compared on the same question.
     """
-    own = {head.endpoint.name: heads.direction(head, _linear(net, head)(cls)) for head in net.heads}
-    return {name: (signs or {}).get(name, sign) for name, sign in own.items()}
+    own = {head.endpoint.name: heads.question(head, _linear(net, head)(cls)) for head in net.heads}
+    return {name: (questions or {}).get(name, one) for name, one in own.items()}
 
 
 @torch.no_grad()
 def predicted(
-    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], signs: TargetSigns | None = None
-) -> TargetSigns:
-    """`target_signs` of whole patients: of the classes that the network predicts for them.
+    net: Network, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"], questions: Questions | None = None
+) -> Questions:
+    """`questions_of` of whole patients: of the classes that the network predicts for them.
 
-    Where `signs` has every endpoint of the network already, the network is not run again.
+    Where `questions` has every endpoint of the network already, the network is not run again.
     """
-    if signs and all(head.endpoint.name in signs for head in net.heads):
-        return {head.endpoint.name: signs[head.endpoint.name] for head in net.heads}
-    return target_signs(net, features(net, patches, position), signs)
+    if questions and all(head.endpoint.name in questions for head in net.heads):
+        return {head.endpoint.name: questions[head.endpoint.name] for head in net.heads}
+    return questions_of(net, features(net, patches, position), questions)
 
 
 def _linear(net: Network, head: heads.Head) -> nn.Linear:

@@ -132,7 +132,7 @@ def write_group_maps(
                 for total in part_of:
                     total.add(heat, brain, grid)
             for name, pair in groups_of.items():
-                named = file_name(patients[0], method, name, GRID, "map.nii.gz").partition("_space-grid_")[2]
+                named = file_name(patients[0], method, name, "", GRID, "map.nii.gz").partition("_space-grid_")[2]
                 totals = {group: sums[name, group] for group in pair}
                 entries.append(_write_means(named, method, name, totals, np.array(grid.affine), beside))
         write_json(asdict(GroupRecord(GROUP_SCHEMA, UNIT, settings, entries)), beside / files.GROUP)
@@ -192,7 +192,11 @@ def _grid_maps(folder: Path, settings: Mapping[str, Any]) -> GridMaps | None:
     if (record.get("schema"), record.get("settings")) != (MAP_SCHEMA, settings):
         return None
     with as_written(file):
-        maps = {(entry["method"], entry["endpoint"]): entry["files"][GRID] if entry["peak"] else None for entry in record["maps"]}
+        maps = {
+            (entry["method"], entry["endpoint"]): entry["files"][GRID] if entry["peak"] else None
+            for entry in record["maps"]
+            if not entry.get("of_class")
+        }
         return GridMaps(record["mask"], {key: name and folder / name for key, name in maps.items()})
 
 

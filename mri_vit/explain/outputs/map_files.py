@@ -102,7 +102,7 @@ def write_maps(
     assert file is not None  # no patient is prepared without it
     scan = read(file)
     brain = (tokens.to_volume(maps.prepared) != 0).any(axis=0)
-    mask, published = file_name(patient, "brain", "", GRID, "mask.nii.gz"), None
+    mask, published = file_name(patient, "brain", "", "", GRID, "mask.nii.gz"), None
     written: list[dict[str, str]] = [{} for _ in results]  # file by space, map by map
     peaks: list[dict[str, Any]] = []
     edge = study.grid.edge
@@ -114,10 +114,10 @@ def write_maps(
             where = space(frame.shape, frame.affine, frame.to_grid, brain, maps.input.at, study.grid)
             stored = [stored_on_scan(result.value, where) for result in results]
             for result, by_space, steps in zip(results, written, stored, strict=True):
-                by_space[name] = file_name(patient, result.method, result.endpoint, name, "map.nii.gz")
+                by_space[name] = file_name(patient, *result.place, name, "map.nii.gz")
                 write(steps, beside / by_space[name], step=STEP)
                 sidecar = _sidecar(result, steps, where, name, study) | {"Model": asdict(network)}
-                write_json(sidecar, beside / file_name(patient, result.method, result.endpoint, name, "map.json"))
+                write_json(sidecar, beside / file_name(patient, *result.place, name, "map.json"))
             if name == reference:
                 peaks = [_peak(steps, where) for steps in stored]
                 _draw(maps, scan, stored, where, f"the patient's own {title(reference)}", beside, network)
@@ -138,13 +138,14 @@ def write_maps(
                 MapEntry(
                     method=result.method,
                     endpoint=result.endpoint,
-                    title=METHODS[result.method].title,
+                    title=METHODS[result.method].title + (f" of {result.of_class}" if result.of_class else ""),
                     source=METHODS[result.method].source,
                     explains=result.explains,
+                    of_class=result.of_class,
                     unit=UNIT,
                     cls_share=result.cls_share,
                     files=by_space,
-                    overlay=file_name(patient, result.method, result.endpoint, None, "overlay.png"),
+                    overlay=file_name(patient, *result.place, None, "overlay.png"),
                     note=result.note,
                     by_scan=result.by_scan,
                     **peak,
@@ -236,7 +237,7 @@ def _draw(
     whose = "" if network.model == VIT else f"{network.model}: "
     under = overlays.underlay(part, where.inside[shown], tumour)
     for result, steps in zip(maps.results, stored, strict=True):
-        picture = folder / file_name(maps.patient, result.method, result.endpoint, None, "overlay.png")
+        picture = folder / file_name(maps.patient, *result.place, None, "overlay.png")
         head = f"{maps.patient.id} · {whose}{result.title} · on {scan_title}"
         heat = Volume(steps.array[shown] * np.float32(STEP), part.affine)
         overlays.draw(under, heat, head, picture, f"{result.note} {RESEARCH}")

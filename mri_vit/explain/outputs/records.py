@@ -20,6 +20,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import title
+from mri_vit.settings.schema import folded
 
 SUFFIXES = {"t1": "T1w", "t1ce": "T1w", "t2": "T2w", "flair": "FLAIR"}  # of BIDS, for scans; others have their name
 GRID = "grid"  # the space of the prepared grid; the others are the sequences'
@@ -46,6 +47,7 @@ class MapEntry:
     title: str
     source: str
     explains: str  # the prediction that it explains, such as "mgmt = 1"
+    of_class: str  # as `MapResult`
     unit: str
     cls_share: float | None  # what CLS kept for itself, where the method knows
     files: dict[str, str]  # by space
@@ -192,13 +194,14 @@ def write_json(content: Mapping[str, Any], path: Path) -> None:
     write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode(), path)
 
 
-def file_name(patient: Patient, method: str, endpoint: str, space: str | None, ending: str) -> str:
+def file_name(patient: Patient, method: str, endpoint: str, of_class: str, space: str | None, ending: str) -> str:
     """The name of a map's file: `sub-demo001_space-T1ce_desc-gradientAttentionMgmt_map.nii.gz`.
 
-    `endpoint` is "" where the method has none, `space` a sequence or `GRID` (None where the file lies in none, like a picture),
+    `endpoint` is "" where the method has none, `of_class` where the map is of the prediction; `space` is a
+    sequence or `GRID` (None where the file lies in none, like a picture),
     `ending` suffix and extension, such as "map.nii.gz".
     """
-    desc = _camel(method) + _camel(endpoint).capitalize()
+    desc = _camel(method) + _camel(endpoint).capitalize() + _class(of_class)
     return "_".join([*_entities(patient), *([f"space-{_space(space)}"] if space else []), f"desc-{desc}", ending])
 
 
@@ -224,6 +227,12 @@ def _label(text: str) -> str:
     if not label:
         raise UsageError(f"{text!r} has neither letter nor digit, so no file can be named after it")
     return label
+
+
+def _class(name: str) -> str:
+    """A class's part of a name, of the letters by which classes differ; of others than a to z their bytes."""
+    letters = folded(name)
+    return "" if not name else f"Class{(letters if letters.isascii() else letters.encode().hex()).capitalize()}"
 
 
 def _camel(words: str) -> str:

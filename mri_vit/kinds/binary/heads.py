@@ -44,7 +44,7 @@ class BinaryHeads(HeadKind):
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
         return output[:, 0]
 
-    def direction(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+    def question(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
         return torch.where(output[:, 0] < 0, -1.0, 1.0)
 
     def joint_evidence(self, heads: Sequence[Head], outputs: Sequence[Float[Tensor, "b m"]]) -> Float[np.ndarray, "b q"]:
@@ -65,8 +65,8 @@ class BinaryHeads(HeadKind):
     def to_scores(self, endpoint: Endpoint, evidence: Float[np.ndarray, "b q"]) -> Float[np.ndarray, "b k"]:
         return expit(evidence)
 
-    def explains(self, head: Head, direction: float) -> str:
-        return f"{head.endpoint.name} = {int(direction > 0)}"
+    def explains(self, head: Head, question: float) -> str:
+        return f"{head.endpoint.name} = {int(question > 0)}"
 
 
 PART = BinaryHeads()

@@ -62,8 +62,8 @@ class BinaryShown(Shown):
             return Strip(rows, line.value, EVEN_PROBABILITY, "calibrated probability")
         return super().on_strip(result, rows)
 
-    def sign(self, value: BinaryValue) -> int:
-        return {"positive": 1, "negative": -1}.get(value.side or "", 0)
+    def question(self, value: BinaryValue) -> int | None:
+        return {"positive": 1, "negative": -1}.get(value.side or "")
 
     def called_otherwise(self, endpoint: str, fold: FoldOutputs, value: BinaryValue) -> bool:
         return value.side is not None and network_side(fold, endpoint, value) != value.side

@@ -9,6 +9,7 @@ import pandas as pd
 from jaxtyping import Float
 from matplotlib.figure import Figure
 
+from mri_vit.kinds.continuous.measures import scaled
 from mri_vit.report.figures.of_kind import Figures
 from mri_vit.report.figures.panels import BLUE, DASHED, GREY, INK, SQUARE_INCHES, legend_below, panel
 from mri_vit.report.numbers import judged
@@ -31,7 +32,8 @@ class ContinuousFigures(Figures):
         for model, result in measured.models.items():
             people = judged.averaged(judged.known_rows(run.predictions, endpoint, model))
             value, predicted = judged.floats(people.truth), judged.floats(people.score)
-            name = f"{title(endpoint.name)}{unit}"
+            name = f"{'log ' if endpoint.log else ''}{title(endpoint.name)}{unit}"
+            value, predicted = scaled(endpoint, value), scaled(endpoint, predicted)
             yield file_name("predicted", endpoint.name, model), against(value, predicted, name)
             yield file_name("agreement", endpoint.name, model), differences(value, predicted, result.agreement, name)
 

@@ -58,7 +58,7 @@ class ContinuousHeads(HeadKind):
     def to_scores(self, endpoint: Endpoint, evidence: Float[np.ndarray, "b q"]) -> Float[np.ndarray, "b k"]:
         return np.exp(evidence) if endpoint.log else evidence
 
-    def explains(self, head: Head, direction: float) -> str:
+    def explains(self, head: Head, question: float) -> str:
         return f"higher {head.endpoint.name}"
 
 

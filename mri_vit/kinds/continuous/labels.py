@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Shaped
+from scipy.stats import skew
 
 from mri_vit.data.columns import MISSING_CODES
 from mri_vit.kinds.kind import LabelRows, Labels, Scored, Side
@@ -23,6 +24,8 @@ from mri_vit.settings.schema import Endpoint
 QUARTERS = (0.25, 0.5, 0.75)  # over which folds are balanced: of 80 patients in five folds, four of each in every fold
 MIN_BESIDE = 5  # other values beside which a code for a missing one is recognised
 MAX_PROPORTION = 1.0  # of a value that may be a proportion among per cents
+SKEWED = 1.5  # skewness from which a slope's interval misses too often (docs/decisions/evaluation.md); an exponential one has 2
+MIN_SKEWED = 20  # values, below which skewness is no more than a value or two
 SOME_SHARE = 0.1  # of the values: so many proportions among per cents are no coincidence
 
 
@@ -90,12 +93,18 @@ class ContinuousLabels(Labels):
     def remarks(
         self, endpoint: Endpoint, labels: LabelRows, groups: Mapping[str, Sequence[str]]
     ) -> Iterator[tuple[str, list[int]]]:
-        """Proportions among per cents."""
+        """Proportions among per cents, and numbers so skew that their logarithm is better learned."""
         values = labels[:, 0]
         small = (values > 0) & (values < MAX_PROPORTION)
         if endpoint.unit == "%" and len(values) and values.max() > MAX_PROPORTION and small.mean() >= SOME_SHARE:
             some = f"{small.sum()} of {len(values)} values lie between 0 and 1, the largest is {values.max():g}"
             yield f"{endpoint.name}: {some}; expected %: are these proportions?", np.flatnonzero(small).tolist()
+        if not endpoint.log and len(values) >= MIN_SKEWED and values.min() > 0:
+            skewness, of_logs = float(skew(values)), float(skew(np.log(values)))
+            if skewness > SKEWED and abs(of_logs) < skewness / 2:
+                ends = f"median {np.median(values):g}, largest {values.max():g}"
+                cure = "log = true learns their logarithm, by which slopes and limits hold what they should"
+                yield f"{endpoint.name}: values are skew ({ends}); {cure}", [int(values.argmax())]
 
     truths = "a finite number, or empty when missing"
 

@@ -36,8 +36,9 @@ class ContinuousMeasures(Measures):
         folds = tuple(self._fold(repeat, fold, here) for repeat, fold, here in by_fold(rows))
         truth, score, reference = floats(people.truth), floats(people.score), reference_of(rows)
         errors = continuous.errors(truth, score, reference, np.random.default_rng(run.study.seed))
-        line, agreement = continuous.calibration(truth, score), continuous.agreement(truth, score)
-        order = floats(once.truth), floats(once.score), fold_of(once)
+        on_scale = scaled(endpoint, truth), scaled(endpoint, score)
+        line, agreement = continuous.calibration(*on_scale), continuous.agreement(*on_scale)
+        observed, predicted, group = floats(once.truth), floats(once.score), fold_of(once)
         figures = ContinuousFigures(
             n=len(people),
             commonest=int(np.unique(truth, return_counts=True)[1].max(initial=0)),
@@ -47,12 +48,15 @@ class ContinuousMeasures(Measures):
             within_sites=tested.within_sites,
             all_pairs=Estimate(value=value, low=low, high=high),
             within_folds=Value(value=self.within(rows, fold_of(rows)).value) if has_folds(rows) else None,
-            spearman=estimate(continuous.within_fold_spearman(*order, inflated)),
-            pearson=estimate(continuous.within_fold_correlation(*order, inflated)),
+            spearman=estimate(continuous.within_fold_spearman(observed, predicted, group, inflated)),
+            pearson=estimate(
+                continuous.within_fold_correlation(scaled(endpoint, observed), scaled(endpoint, predicted), group, inflated)
+            ),
             r_squared=wide(errors.r_squared, inflated, most=1.0),
             mae=wide(errors.mae, inflated, least=0.0),
             rmse=wide(errors.rmse, inflated, least=0.0),
             mean_mae=estimate(errors.reference_mae),
+            log=bool(endpoint.log),
             line=Line(
                 slope=wide(line.slope, inflated),
                 intercept=wide(line.intercept, inflated),
@@ -60,9 +64,9 @@ class ContinuousMeasures(Measures):
             ),
             agreement=Agreement(
                 bias=estimate(agreement.bias),
-                sd=estimate(agreement.sd),
-                lower=estimate(agreement.lower),
-                upper=estimate(agreement.upper),
+                sd=wide(agreement.sd, inflated, least=0.0),
+                lower=wide(agreement.lower, inflated),
+                upper=wide(agreement.upper, inflated),
             ),
             folds=folds,
             **vars(fold_summary(folds, [fold.figure for fold in folds])),
@@ -98,7 +102,7 @@ class ContinuousMeasures(Measures):
 
     def evidence(self, endpoint: Endpoint, scores: pd.DataFrame) -> Float[np.ndarray, " n"]:
         """The number, or its logarithm."""
-        return np.log(floats(scores.score)) if endpoint.log else floats(scores.score)
+        return scaled(endpoint, floats(scores.score))
 
     def paired_loss(self, both: Shared, alive: Tables, pair: tuple[str, str], seed: int) -> MeasuredFigure | None:
         """Of the mean absolute error."""
@@ -111,6 +115,11 @@ class ContinuousMeasures(Measures):
                 seed,
             )
         return both.measured["mae"]
+
+
+def scaled(endpoint: Endpoint, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """On the scale on which the endpoint is learned: of a number whose logarithm is learned, that."""
+    return np.log(values) if endpoint.log else values
 
 
 def reference_of(rows: pd.DataFrame) -> Float[np.ndarray, " n"]:

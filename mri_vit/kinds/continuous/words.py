@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mri_vit.report.reading.run import Run
@@ -69,7 +70,7 @@ class ContinuousWords(Words):
                 Measure("Calibration slope [95 %]", lambda r: interval(r.line.slope, r.n)),
                 Measure("Calibration intercept [95 %]", lambda r: interval(r.line.intercept, r.n)),
                 Measure("Calibration in the large: observed − predicted [95 %]", lambda r: interval(r.line.in_the_large, r.n)),
-                Measure("Limits of agreement, predicted − observed", _limits),
+                Measure("Limits of agreement, predicted − observed (predicted / observed of a logarithm)", _limits),
             ],
             results,
         )
@@ -81,6 +82,9 @@ def _error(result: ContinuousResult) -> str:
 
 def _limits(result: ContinuousResult) -> str:
     found = result.agreement
+    if result.log:
+        lower, upper, mean = (number(math.exp(one.value)) for one in (found.lower, found.upper, found.bias))
+        return f"{lower} to {upper} times, mean {mean} times"
     return f"{number(found.lower.value)} to {number(found.upper.value)}, mean {interval(found.bias, result.n)}"
 
 

@@ -52,7 +52,22 @@ class MulticlassHeads(HeadKind):
 
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
         """The log odds of the class that is predicted against all others, before the classes' weights are taken back."""
-        return log_odds(output).amax(dim=1)
+        return self.target(head, output, self.question(head, output))
+
+    def question(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
+        """The place of the class with the highest log odds."""
+        return output.argmax(dim=1).to(output.dtype)
+
+    def target(self, head: Head, output: Float[Tensor, "b m"], question: Float[Tensor, "q"]) -> Float[Tensor, "b"]:
+        """The log odds of the class that `question` names, whatever else is predicted."""
+        return log_odds(output).gather(1, question.long().expand(len(output))[:, None])[:, 0]
+
+    def of_score(self, question: Float[Tensor, "q"]) -> Float[Tensor, "q"]:
+        """The same: every class has a score."""
+        return question
+
+    def asked(self, head: Head) -> dict[str, float]:
+        return {name: float(place) for place, name in enumerate(head.endpoint.classes or ())}
 
     def from_scores(self, endpoint: Endpoint, scores: Float[np.ndarray, "b k"]) -> Float[np.ndarray, "b q"]:
         """Logarithms of the ratios to the first class's probability."""
@@ -62,8 +77,8 @@ class MulticlassHeads(HeadKind):
     def to_scores(self, endpoint: Endpoint, evidence: Float[np.ndarray, "b q"]) -> Float[np.ndarray, "b k"]:
         return softmax(np.column_stack([np.zeros(len(evidence)), evidence]), axis=1)
 
-    def explains(self, head: Head, direction: float) -> str:
-        return f"the predicted class ({head.endpoint.name})"
+    def explains(self, head: Head, question: float) -> str:
+        return f"{head.endpoint.name} = {(head.endpoint.classes or ())[int(question)]}"
 
 
 def log_odds(output: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:

@@ -69,7 +69,7 @@ class OrdinalHeads(HeadKind):
         ends = np.ones((len(evidence), 1)), expit(evidence), np.zeros((len(evidence), 1))
         return -np.diff(np.minimum.accumulate(np.column_stack(ends), axis=1), axis=1)
 
-    def explains(self, head: Head, direction: float) -> str:
+    def explains(self, head: Head, question: float) -> str:
         return f"higher grade ({head.endpoint.name})"
 
 

@@ -89,7 +89,7 @@ class SurvivalHeads(HeadKind):
     def to_scores(self, endpoint: Endpoint, evidence: Float[np.ndarray, "b q"]) -> Float[np.ndarray, "b k"]:
         return evidence
 
-    def explains(self, head: Head, direction: float) -> str:
+    def explains(self, head: Head, question: float) -> str:
         return f"higher risk ({head.endpoint.name})"
 
     def needs_outputs(self, head: Head) -> bool:

@@ -141,7 +141,7 @@ def scan_shares(maps: Sequence[Map], channels: Sequence[str], seed: int) -> Sequ
             if sum(sizes) > 0:
                 scores.setdefault(endpoint, []).append([size / sum(sizes) for size in sizes])
         for entry in shown.facts["maps"]:
-            if entry.get("by_scan"):
+            if entry.get("by_scan") and not entry.get("of_class"):
                 own = [float(entry["by_scan"][scan]) for scan in channels]
                 shares.setdefault((entry["method"], entry["endpoint"]), []).append(own)
     if not scores and not shares:

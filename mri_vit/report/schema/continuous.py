@@ -1,4 +1,4 @@
-"""Endpoints that are numbers in `metrics.json`; values, errors and limits are in the unit of the study file."""
+"""Endpoints that are numbers in `metrics.json`; values and errors are in the unit of the study file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Measured(Part):
 
 
 class Line(Part):
-    """How predicted numbers agree with those observed."""
+    """How predicted numbers, or their logarithms, agree with those observed."""
 
     slope: Estimate = Field(description="of the observed on the predicted, 1 at best")
     intercept: Estimate = Field(description="likewise, 0 at best")
@@ -58,6 +58,7 @@ class ContinuousFigures(Measured, Figures):
     mae: Estimate = Field(description="mean absolute error")
     rmse: Estimate = Field(description="root of the mean squared error")
     mean_mae: Estimate = Field(description="mean absolute error of the training fold's mean")
+    log: bool = Field(description="whether `pearson`, `line` and `agreement` are of natural logarithms, which are learned")
     line: Line
     agreement: Agreement
     folds: tuple[ContinuousFold, ...]

@@ -129,6 +129,7 @@ class MapSettings(Part):
     """The settings that a map depends on."""
 
     methods: tuple[AnyMethod, ...]
+    every_class: bool = Field(default=False, description="whether classes that are not predicted have maps too")
 
 
 class MapVerdict(Part):

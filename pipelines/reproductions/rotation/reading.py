@@ -22,7 +22,7 @@ from mri_vit.data.tokens import Tokens
 from mri_vit.data.volume import Volume
 from mri_vit.explain.faithfulness import energy, hit, near_tumour, similarity
 from mri_vit.explain.methods import patient_maps
-from mri_vit.explain.methods.target import TargetSigns, cls, evidences, predicted
+from mri_vit.explain.methods.target import Questions, cls, evidences, predicted
 from mri_vit.explain.outputs import map_files
 from mri_vit.model.network import Network
 from mri_vit.prepare.tumour import tumour_shares
@@ -96,13 +96,13 @@ class Reading:
     on_tumour: dict[patient_maps.Key, tuple[float, float, float]]  # hit, energy, and the energy of an even map
 
 
-def reading(of: Subject, seen: Seen, signs: TargetSigns | None) -> Reading:
-    """What the network says of a patient as seen; `signs` are what maps are to explain, the predicted classes without them."""
+def reading(of: Subject, seen: Seen, questions: Questions | None) -> Reading:
+    """What the network says of a patient as seen; `questions` are what maps explain, without them the prediction."""
     given, grid = given_of(of, seen), of.study.grid
     with torch.no_grad():
         said = evidences(of.net, cls(of.net.encoder, of.net.encoder.tokens(*given.batch)))
-    signs = predicted(of.net, *given.batch) if signs is None else signs
-    values = patient_maps.on_brain(patient_maps.make(of.net, *given.batch, of.study.explain.methods, signs).value, given)
+    questions = predicted(of.net, *given.batch) if questions is None else questions
+    values = patient_maps.on_brain(patient_maps.make(of.net, *given.batch, of.study.explain.methods, questions).value, given)
     steps = [max(1, round(COMPARED_MM / mm)) for mm in of.reference.spacing_mm]
     x, y, z = (math.ceil(voxels / step) for voxels, step in zip(of.reference.shape, steps, strict=True))
     brain = (tokens.to_volume(seen.prepared) != 0).any(axis=0)

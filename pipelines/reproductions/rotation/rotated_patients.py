@@ -109,12 +109,12 @@ def rows(of: Subject, other: Tokens | None, plan: Plan, scratch: Path) -> Iterat
         For scans that are turned and prepared; they are deleted when they have been read.
     """
     first = reading(of, of.seen, None)
-    signs = predicted(of.net, *given_of(of, of.seen).batch)
+    questions = predicted(of.net, *given_of(of, of.seen).batch)
     yield from said(SCANNED, "", 0.0, first, first)
 
     def held(road: str, axis: str, degrees: float, seen: Seen, to_grid: dict[str, np.ndarray] | None = None) -> Iterator:
         yield _lie(of, road, axis, degrees, seen, to_grid or {})
-        yield from said(road, axis, degrees, first, reading(of, seen, signs))
+        yield from said(road, axis, degrees, first, reading(of, seen, questions))
 
     # the network alone: the prepared volume is turned, and nothing aligned
     on_grid = rotated.centre_mm(of.seen.prepared)
@@ -143,7 +143,7 @@ def rows(of: Subject, other: Tokens | None, plan: Plan, scratch: Path) -> Iterat
             yield replace(row, lost=lost, flags=", ".join(sorted(flags - of.flags))) if isinstance(row, Lie) else row
 
     if other is not None:  # another patient's scans in the place of this one's
-        yield from said(ANOTHER, "", math.nan, first, reading(of, Seen(other, of.seen.to_grid), signs))
+        yield from said(ANOTHER, "", math.nan, first, reading(of, Seen(other, of.seen.to_grid), questions))
 
 
 def _prepared_anew(

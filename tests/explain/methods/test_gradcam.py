@@ -146,7 +146,7 @@ def test_of_a_linear_head_it_is_the_exact_class_activation_map_and_speaks_for_th
         name = head.endpoint.name
         assert (found[name][~inside] == 0).all()
         (weight,) = net.get_parameter(f"head.{name}.weight")
-        sign = heads.direction(head, outputs[name])
+        sign = heads.question(head, outputs[name])
         whole = torch.einsum("f,bfxyz->bxyz", weight.detach(), held[0]) * sign[:, None, None, None]
         bias = net.get_parameter(f"head.{name}.bias")[0]
         torch.testing.assert_close(sign * whole.mean(dim=(1, 2, 3)) + bias, outputs[name][:, 0], atol=1e-4, rtol=1e-3)

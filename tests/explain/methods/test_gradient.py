@@ -189,10 +189,10 @@ def test_integrated_gradients_are_captums_to_the_last_bit(at_once: int, monkeypa
     net = made(depth=3, drop_path=0.2)
     patches, position = inputs(net, batch=2, n=9)
     monkeypatch.setattr(gradient, "PASS_NUMBERS", at_once * 2 * patches[0].numel())
-    signs = target.predicted(net, patches, position)
+    questions = target.predicted(net, patches, position)
     found = integrated_gradients_by_scan(net, patches, position)
 
-    for name, sign in signs.items():
+    for name, sign in questions.items():
 
         def evidence(patches: torch.Tensor, position: torch.Tensor, sign: torch.Tensor, name: str = name) -> torch.Tensor:
             return sign * target.evidences(net, target.cls(net.encoder, net.encoder.tokens(patches, position)))[name]

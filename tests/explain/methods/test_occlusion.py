@@ -44,7 +44,7 @@ def one_at_a_time(net: Network, patches: torch.Tensor, position: torch.Tensor) -
                 kept = torch.tensor([other != block for other in at])
                 rest = net(patches[None, kept], position[None, kept])[name]
                 fall = heads.evidence(head, full[name]) - heads.evidence(head, rest)
-                value[block] = (heads.direction(head, full[name]) * fall).clamp(min=0)
+                value[block] = (heads.question(head, full[name]) * fall).clamp(min=0)
             found[name] = torch.cat([value[block] for block in at])
     return found
 
@@ -154,7 +154,7 @@ def test_occlusion_of_a_linear_network_of_volumes_is_the_sum_of_its_weights_time
     assert 0 < outside.sum() < outside.numel() / 2
     for head in LINEAR:
         name = head.endpoint.name
-        sign = heads.direction(head, outputs[name])
+        sign = heads.question(head, outputs[name])
         with torch.no_grad():
             worth = F.pad(contributions(net, patches, position, name).flatten(1), (0, 1)).gather(
                 1, net.encoder.box.slot(position)
@@ -171,7 +171,7 @@ def test_what_a_network_of_volumes_is_not_given_is_air_to_it(monkeypatch: pytest
     net = weighing(Grid(edge=8, spacing_mm=10.0, patch=2))
     patches, position = torch.randn(1, 30, 32), torch.randperm(64)[None, :30]
     given = torch.rand(7, 30) > 0.4
-    found = in_air(net, patches[0], position[0], given)
+    found = in_air(net, patches[0], position[0], given, {head.endpoint.name: torch.ones(1) for head in net.heads})
     for row, kept in enumerate(given):
         left = patches * kept[None, :, None]
         with torch.no_grad():

@@ -42,11 +42,11 @@ def explained(folder: Path, patient: Patient, values: dict[tuple[str, str], floa
     """What `patient.explain` leaves behind, with maps that are one value throughout the brain."""
     home, brain = folder / patient.id, brain_of(size)
     home.mkdir(parents=True)
-    mask = file_name(patient, "brain", "", "grid", "mask.nii.gz")
+    mask = file_name(patient, "brain", "", "", "grid", "mask.nii.gz")
     write(Volume(brain.astype(np.uint8), np.array(GRID.affine)), home / mask)
     maps = []
     for (method, endpoint), value in values.items():
-        file = file_name(patient, method, endpoint, "grid", "map.nii.gz")
+        file = file_name(patient, method, endpoint, "", "grid", "map.nii.gz")
         write(Volume(np.where(brain, value, 0).astype(np.float32), np.array(GRID.affine)), home / file)
         maps.append({"method": method, "endpoint": endpoint, "peak": value, "files": {"grid": file}})
     (home / "map.json").write_text(json.dumps({"schema": MAP_SCHEMA, "settings": SETTINGS, "mask": mask, "maps": maps}))
