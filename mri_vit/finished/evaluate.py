@@ -20,7 +20,7 @@ from mri_vit.run import files, integrity
 from mri_vit.run import folder as run_folder
 from mri_vit.run.atomic import write_bytes
 from mri_vit.settings.recipe import VIT
-from mri_vit.settings.schema import Study
+from mri_vit.settings.schema import Endpoint, Study, folded
 
 if TYPE_CHECKING:
     from mri_vit.prepare.patient import Excluded
@@ -86,15 +86,32 @@ def study_of_other_cohort(run: TrainedRun, other: Study, given: set[str]) -> Stu
     if differing := [name for name in OF_RUN if name in given and getattr(other, name) != getattr(past, name)]:
         key = differing[0] if differing[0] == "channels" else f"[{differing[0]}]"
         raise UsageError(f"{key} belongs to the run {run.folder} and cannot be changed for an evaluation; leave it out")
-    known = {endpoint.name: endpoint.kind for endpoint in past.endpoints}
-    if unknown := [endpoint.name for endpoint in other.endpoints if known.get(endpoint.name) != endpoint.kind]:
-        raise UsageError(
-            f"{run.folder} does not predict {unknown[0]!r}; it has {', '.join(known)}: name those under [[endpoints]]"
-        )
+    known = {endpoint.name: endpoint for endpoint in past.endpoints}
+    endpoints = tuple(_as_learned(known.get(endpoint.name), endpoint, run) for endpoint in other.endpoints)
     # another architecture than a ViT has no maps, whatever the file asks for
     explain = other.explain if "explain" in given and past.model.attends else past.explain
     return past.model_copy(
-        update={name: getattr(other, name) for name in ("name", "cohort", "output", "prepared", "endpoints", "report", "qc")}
+        update={name: getattr(other, name) for name in ("name", "cohort", "output", "prepared", "report", "qc")}
+        | {"endpoints": endpoints}
         | {"prepare": past.prepare.model_copy(update={"workers": other.prepare.workers})}
         | {"explain": explain.model_copy(update={"comparators": ()})}
     )
+
+
+def _as_learned(own: Endpoint | None, other: Endpoint, run: TrainedRun) -> Endpoint:
+    """The run's endpoint on the other study's columns: its classes, of which a cohort may lack some, and its unit.
+
+    Raises UsageError where the run has no such endpoint, or another of that name.
+    """
+    if own is None or own.kind != other.kind:
+        has = ", ".join(endpoint.name for endpoint in run.study.endpoints)
+        raise UsageError(f"{run.folder} does not predict {other.name!r}; it has {has}: name those under [[endpoints]]")
+    names = {folded(name) for name in own.classes or ()}
+    if foreign := [name for name in other.classes or () if folded(name) not in names]:
+        raise UsageError(
+            f"{other.name}: the run {run.folder} never saw the class {foreign[0]!r}; it has {', '.join(own.classes or ())}: "
+            "empty the cells of patients of other classes, or name the class as the run does"
+        )
+    if other.unit and other.unit != own.unit:
+        raise UsageError(f"{other.name} is in {own.unit or 'no unit'} in the run {run.folder} and in {other.unit} here")
+    return own.model_copy(update={key: getattr(other, key) for key in ("time", "event", "prefer")})

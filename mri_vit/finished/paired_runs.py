@@ -78,8 +78,8 @@ def read_both(a: Path, b: Path, console: Console) -> Runs:
     Raises
     ------
     UsageError
-        A folder holds no finished run; the runs share no patient, endpoint or known label; an endpoint is of another kind in
-        each; or the labels of a common patient differ.
+        A folder holds no finished run; the runs share no patient, endpoint or known label; an endpoint is of another kind, classes
+        or unit in each; or the labels of a common patient differ.
     IntegrityError
         A file of a run was changed after it was written.
     """
@@ -116,9 +116,9 @@ def _common_endpoints(a: Opened, b: Opened) -> list[Endpoint]:
     theirs = {endpoint.name: endpoint for endpoint in b.run.study.endpoints}
     common = [endpoint for endpoint in a.run.study.endpoints if endpoint.name in theirs]
     for endpoint in common:
-        kind = theirs[endpoint.name].kind
-        if kind != endpoint.kind:
-            raise UsageError(f"endpoint {endpoint.name} is {endpoint.kind} in {a.folder} and {kind} in {b.folder}")
+        here, there = endpoint.labels, theirs[endpoint.name].labels
+        if here != there:
+            raise UsageError(f"endpoint {endpoint.name} is {here} in {a.folder} and {there} in {b.folder}")
     if not common:
         raise UsageError(
             f"{a.folder} and {b.folder} have no endpoint in common: {', '.join(e.name for e in a.run.study.endpoints)} in the "

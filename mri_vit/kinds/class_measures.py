@@ -61,7 +61,7 @@ class ClassMeasures(Measures):
             "all_pairs": Estimate(value=value, low=low, high=high),
             "within_folds": Value(value=self.within(rows, fold_of(rows)).value) if has_folds(rows) else None,
             **(_losses(people, seed, inflated) if are_shares else {"log_loss": None, "brier": None}),
-            "confusion": _confusion(endpoint, people, self.called(people)),
+            "confusion": _confusion(endpoint, people, self.called(people), inflated),
             "classes": _classes(endpoint, people, seed, inflated, refits, are_shares),
             "folds": folds,
             **vars(fold_summary(folds, [fold.figure for fold in folds])),
@@ -162,7 +162,7 @@ def estimate(found: Bounds | Rate) -> Estimate:
     return Estimate(value=found.value, low=found.low, high=found.high)
 
 
-def wide(found: Bounds, inflated: float, least: float = -math.inf, most: float = math.inf) -> Estimate:
+def wide(found: Bounds | Rate, inflated: float, least: float = -math.inf, most: float = math.inf) -> Estimate:
     """The same, its interval `inflated` times as wide."""
     return Estimate(**widened(found.value, (found.low, found.high), inflated, least, most))
 
@@ -179,14 +179,14 @@ def _losses(people: pd.DataFrame, seed: int, inflated: float) -> dict[str, Loss]
     }
 
 
-def _confusion(endpoint: Endpoint, people: pd.DataFrame, called: Int[np.ndarray, " n"]) -> Confusion:
+def _confusion(endpoint: Endpoint, people: pd.DataFrame, called: Int[np.ndarray, " n"], inflated: float) -> Confusion:
     names = endpoint.classes or ()
     found = multiclass.confusion(people.label.to_numpy(int), called, len(names))
     return Confusion(
         counts=tuple(tuple(row) for row in found.counts.tolist()),
-        recall=dict(zip(names, map(estimate, found.recall), strict=True)),
-        precision=dict(zip(names, map(estimate, found.precision), strict=True)),
-        accuracy=estimate(found.accuracy),
+        recall={name: wide(share, inflated, 0.0, 1.0) for name, share in zip(names, found.recall, strict=True)},
+        precision={name: wide(share, inflated, 0.0, 1.0) for name, share in zip(names, found.precision, strict=True)},
+        accuracy=wide(found.accuracy, inflated, 0.0, 1.0),
         balanced_accuracy=found.balanced_accuracy,
     )
 

@@ -88,6 +88,12 @@ class Endpoint(Section):
         return self.classes is None and "classes" in KEYS[self.kind][1]
 
     @property
+    def labels(self) -> str:
+        """What its labels are, in words: `multiclass (gbm, astro, oligo)`, `continuous (%)`."""
+        more = ", ".join(self.classes or ()) or self.unit
+        return f"{self.kind} ({more})" if more else self.kind
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The label columns of the cohort table that this endpoint reads."""
         return (self.time, self.event) if self.time and self.event else (self.name,)

@@ -31,9 +31,11 @@ class Confusion(Part):
     """Classes that patients have and those that they are called: the most probable, of grades that next to the expected one."""
 
     counts: tuple[tuple[int, ...], ...] = Field(description="patients, a row per class that they have")
-    recall: dict[str, Estimate] = Field(description="share of a class's patients who are called it")
-    precision: dict[str, Estimate] = Field(description="share of those called a class who are of it")
-    accuracy: Estimate = Field(description="share of patients who are called their class")
+    recall: dict[str, Estimate] = Field(
+        description="share of a class's patients who are called it, its interval wider if refitted"
+    )
+    precision: dict[str, Estimate] = Field(description="share of those called a class who are of it, likewise")
+    accuracy: Estimate = Field(description="share of patients who are called their class, likewise")
     balanced_accuracy: Number = Field(description="mean recall; by chance 1 over the number of classes")
 
 
