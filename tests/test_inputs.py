@@ -31,6 +31,8 @@ T1CE = EVENING | {"channels": ["t1ce"]}
 EVERY_SECOND = slice(0, None, 2)
 BRATS = [f"BraTS2021_0000{n}/BraTS2021_0000{n}_t1.nii.gz" for n in (1, 2)]
 OWN = {"clinical.csv": "Patient;Age;MGMT\n1;61,5;1\nBraTS2021_00002;50;0\nH1;50;0\n"}
+CLASSES = 'kind = "multiclass"\nclasses = ["gbm", "astro", "oligo"]'
+NUMBERS = 'kind = "continuous"\nunit = "%"'
 RGB = np.zeros((4, 4, 4), np.dtype([("R", "u1"), ("G", "u1"), ("B", "u1")]))
 
 
@@ -122,6 +124,16 @@ ROWS = [
     Row(51, "label 2", 2, "row 2: column mgmt: '2'; expected 0, 1, or empty when missing", made.cell(mgmt="2")),
     Row(51, "label yes", 2, "row 2: column mgmt: 'yes'; expected 0, 1, or empty when missing", made.cell(mgmt="yes")),
     Row(51, "label 0.5", 2, "row 2: column mgmt: '0.5'; expected 0, 1, or empty when missing", made.cell(mgmt="0.5")),
+    Row(51, "a number where classes are named", 2,
+        r"rows 3, .*: column added: .3.; expected one of gbm, astro, oligo, .* numbers are kind = .continuous",
+        made.labelled(CLASSES, "gbm", "3", "oligo")),
+    Row(51, "a class where numbers are", 2,
+        "rows 2, .*: column added: .high.; expected a number in %.* names of classes are kind",
+        made.labelled(NUMBERS, "high", "3")),
+    Row(51, "a misspelled class", 2, r"rows 3, .*: column added: .astr0.; .* is it 'astro'\?",
+        made.labelled(CLASSES, "gbm", "astr0", "oligo")),
+    Row(51, "a code for a missing number", 2, "row 2: column added: .*999 stands for a missing value, .* leave the cell empty",
+        made.labelled(NUMBERS, "999", *map(str, range(10, 21)))),
     Row(52, "an empty label and one NA", 0, "mgmt 10, os 12", made.two_missing_labels),
     Row(53, "an endpoint that nobody has", 0, "no patient has a label of mgmt, so mgmt is not trained", made.cell(-1, mgmt="")),
     Row(54, "a patient without any label", 0, r"1 patients?: no label is known; .* \(p00\)", made.unlabelled),
@@ -136,6 +148,8 @@ ROWS = [
     Row(60, "a copy of a scan under two ids", 2, "the same scan is listed twice", made.copied_scan),
     Row(62, "more folds than the rarer class", 2, "mgmt: 7 folds, but 6 .* and 6 with 0", made.settings("= 2\n[[", "= 7\n[[")),
     Row(62, "a class that no patient has", 2, "12 patients with 1 and 0 with 0; no number of folds", made.cell(-1, mgmt="1")),
+    Row(62, "a class of one patient", 2, "added: .*1 .*oligo", made.labelled(CLASSES, *["gbm", "astro"] * 5, "gbm", "oligo")),
+    Row(62, "a class that the table has not", 0, "added: no patient .*oligo", made.labelled(CLASSES, "gbm", "astro")),
     Row(63, "a site with one class", 0, "mgmt: 1 of 3 .* only one class; its AUC is undefined", made.sites("mgmt", "1")),
     Row(64, "a constant prediction", 0, r"0\.5\b", made.constant_scores),
     Row(65, "a malicious pickle as weights", 6, "weights cannot be read", made.malicious),

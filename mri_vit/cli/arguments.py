@@ -109,28 +109,29 @@ else:
 
 
 def loaded(study: Path, overrides: dict[str, str]) -> Study:
+    """The settings of a study, with the classes that an endpoint leaves to the cohort table; a run's settings name them."""
+    settings = as_written(study, overrides)
+    if not any(endpoint.lacks_classes for endpoint in settings.endpoints):
+        return settings
+    from mri_vit.data.cohort import completed  # here, because it takes longer to import, and most studies need none of it
+
+    return completed(settings)
+
+
+def as_written(study: Path, overrides: dict[str, str]) -> Study:
     """The settings of a study file, or of the run in a folder, with overridden keys."""
     from mri_vit.run import folder
     from mri_vit.settings import file as study_file
 
     if not os.path.isdir(study):  # unlike Path.is_dir, it takes any name
-        return _completed(study_file.load(study, overrides))
+        return study_file.load(study, overrides)
     here = study.resolve()
     if not (here / files.ENVIRONMENT).exists():  # a folder with a study file in it is no run
-        return _completed(study_file.load(here / files.STUDY, overrides))
+        return study_file.load(here / files.STUDY, overrides)
     if "output" in overrides:
         raise UsageError(f"{study} is a run folder, so its output is fixed; leave out --output, or name the study file")
     study_of_run = folder.run_settings(here, overrides)
     return study_of_run.model_copy(update={"output": here})  # it may have been moved since its settings were written
-
-
-def _completed(study: Study) -> Study:
-    """With the classes that an endpoint leaves to the cohort table; a run's settings name them."""
-    if not any(endpoint.lacks_classes for endpoint in study.endpoints):
-        return study
-    from mri_vit.data.cohort import completed  # here, because it takes longer to import, and most studies need none of it
-
-    return completed(study)
 
 
 def trained(study: Study) -> Study:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from mri_vit.cli.arguments import Output, Overrides, StudyFile, loaded, trained
+from mri_vit.cli.arguments import Output, Overrides, StudyFile, as_written, loaded, trained
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.defaults import CARD
@@ -144,7 +144,7 @@ def evaluate(run: Path, *, study: Path, allow_synthetic: bool = False, **overrid
 
     from mri_vit.finished.evaluate import evaluate as evaluate_run
 
-    other = loaded(study, {"recipe": CARD} | overrides)  # which fills nothing in: what the file leaves out is the run's
+    other = as_written(study, {"recipe": CARD} | overrides)  # which fills nothing in: what the file leaves out is the run's
     return 3 if evaluate_run(run, other, set(other.model_fields_set), Console(), allow_synthetic) else 0
 
 

@@ -78,8 +78,8 @@ def read_both(a: Path, b: Path, console: Console) -> Runs:
     Raises
     ------
     UsageError
-        A folder holds no finished run; the runs share no patient, endpoint or known label; an endpoint is of another kind, classes
-        or unit in each; or the labels of a common patient differ.
+        A folder holds no finished run; the runs share no patient, endpoint or known label; an endpoint is of another kind,
+        classes or unit in each; or the labels of a common patient differ.
     IntegrityError
         A file of a run was changed after it was written.
     """

@@ -428,6 +428,16 @@ def column(name: str, cells: Callable[[int], str]) -> Make:
     return lambda desk: desk.write([{name: cells(row)} | cells_of for row, cells_of in enumerate(desk.rows())])
 
 
+def labelled(keys: str, *cells: str) -> Make:
+    """A further endpoint `added`, and its labels, over and over again."""
+
+    def make(desk: Desk) -> None:
+        column("added", lambda row: cells[row % len(cells)])(desk)
+        desk.study.write_text(f'{desk.study.read_text()}\n[[endpoints]]\nname = "added"\n{keys}\n')
+
+    return make
+
+
 def ages(*cells: str) -> Make:
     """The ages of the first patients."""
 

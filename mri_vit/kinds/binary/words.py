@@ -43,6 +43,7 @@ class BinaryWords(Words):
     undefined = "held one class only; their AUC is"
     folds_caption = "AUC per fold in the form of Saeed et al. 2023, Table 4"
     head = "A binary head predicts a logit and is trained with cross-entropy."
+    regression = "logistic"
     output = "a probability for a binary endpoint"
     paired_test = "DeLong's"
     has_chance_row = True

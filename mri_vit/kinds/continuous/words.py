@@ -16,7 +16,7 @@ from mri_vit.report.schema.measured import Caveats, SubgroupFigures
 from mri_vit.report.schema.parts import Design, Estimate
 from mri_vit.report.words.endpoint_results import Measure, common_rows, rows_of
 from mri_vit.report.words.notation import interval, judged, number
-from mri_vit.report.words.of_kind import Fields, Row, Tables, Words
+from mri_vit.report.words.of_kind import WEIGHED, Fields, Row, Tables, Words
 from mri_vit.settings.schema import Endpoint
 
 
@@ -32,8 +32,9 @@ class ContinuousWords(Words):
     one_class = "all patients have the same value"
     head = (
         "A head of a number predicts it in robust standard deviations from the training patients' median, trained with Huber's "
-        "loss [@huber]."
+        f"loss [@huber], {WEIGHED}."
     )
+    regression = "linear"
     output = "a number"
 
     def endpoint(self, run: Run, endpoint: Endpoint, rows: Tables, shown: Sequence[str], shared: Fields) -> ContinuousEndpoint:

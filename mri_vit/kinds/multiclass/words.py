@@ -10,7 +10,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.classes import MulticlassEndpoint, MulticlassResult, MulticlassSubgroup
 from mri_vit.report.words.endpoint_results import Measure
 from mri_vit.report.words.notation import interval, number
-from mri_vit.report.words.of_kind import Fields, Tables
+from mri_vit.report.words.of_kind import WEIGHED, Fields, Tables
 from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Endpoint
 
@@ -23,7 +23,8 @@ class MulticlassWords(ClassWords):
     result_part, subgroup_part = MulticlassResult, MulticlassSubgroup
     undefined = "held one class only; their M is"
     folds_caption = "Hand and Till's M per fold"
-    head = "A head of classes predicts a logit for each and is trained with the cross-entropy of their softmax."
+    head = f"A head of classes predicts a logit for each and is trained with the cross-entropy of their softmax, {WEIGHED}."
+    regression = "multinomial logistic"
     output = "a probability for each class"
     own_rows = (
         Measure("Polytomous discrimination index (PDI) [bootstrap 95 %] (chance)", lambda r: _pdi(r)),

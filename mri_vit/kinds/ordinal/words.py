@@ -9,7 +9,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.classes import OrdinalEndpoint, OrdinalResult, OrdinalSubgroup
 from mri_vit.report.words.endpoint_results import Measure
 from mri_vit.report.words.notation import interval
-from mri_vit.report.words.of_kind import Fields, Tables
+from mri_vit.report.words.of_kind import WEIGHED, Fields, Tables
 from mri_vit.settings.schema import Endpoint
 
 
@@ -23,8 +23,9 @@ class OrdinalWords(ClassWords):
     folds_caption = "C per fold"
     head = (
         "A head of grades predicts cumulative logits that fall from grade to grade, trained with the sum of the cuts' "
-        "cross-entropies [@coral]."
+        f"cross-entropies [@coral], {WEIGHED}."
     )
+    regression = "proportional-odds"
     output = "a probability for each grade"
     own_rows = (
         Measure("Somers' D, of pairs within a fold [95 %]", lambda r: interval(r.somers_d, r.n)),

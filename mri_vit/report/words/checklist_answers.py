@@ -400,7 +400,7 @@ def errors(metrics: Metrics) -> str:
 
 def robustness(metrics: Metrics) -> str:
     ran = run_facts.controls(metrics)
-    controls = [f"Controls: {'; '.join(methods_section.CONTROLS_MADE[name] for name in ran)}."] if ran else []
+    controls = [f"Controls: {methods_section.controls_made(metrics, ran)}."] if ran else []
     return " ".join([*controls, subgroups(metrics)]).strip()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from mri_vit.metrics import comparison
 from mri_vit.metrics.calibration_curve import expected_calibration_error
@@ -16,11 +16,12 @@ from mri_vit.metrics.intervals import RESAMPLES
 from mri_vit.report.schema.measured import PERMUTATIONS, TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, TABLES, Environment, Part
-from mri_vit.report.words import endpoint_results, map_sentences, networks, run_facts
+from mri_vit.report.words import endpoint_results, map_sentences, networks, of_kind, run_facts
 from mri_vit.report.words.notation import (
     counted,
     escape,
     is_known,
+    listed,
     word_list,
 )
 from mri_vit.report.words.protocol import preparation_sentences, training_sentences
@@ -29,7 +30,8 @@ from mri_vit.settings.recipe import CLINICAL, CONTROLS, INTENSITY, RADIOMICS, RE
 
 CALIBRATION_BINS = inspect.signature(expected_calibration_error).parameters["bins"].default  # what the report leaves as it is
 
-MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") is of results of that kind alone
+# A key with a kind behind it ("versus_controls:binary") is of that kind alone, with "pairs" of kinds without one of their own.
+MEASURE_SENTENCES = {
     "auc": "The area under the ROC curve (AUC) has DeLong's 95 % interval [@delong,sunxu].",
     "auc_within_folds": "The AUC was also computed over pairs of patients of the same fold [@janes].",
     "average_precision": "Average precision has an interval from a bootstrap of patients, stratified by class, and is read "
@@ -86,6 +88,9 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "[@wilson,newcombe].",
     "judged:survival": "The judged C is over pairs of patients scored by the same model, mean over repeats; its 95 % "
     "interval is Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
+    "judged:pairs": "The judged M and C of classes, grades and numbers are over pairs of patients scored by the same model, mean "
+    "over repeats; their 95 % intervals are Wilson's with an effective number of patients, from the infinitesimal jackknife's "
+    "variance [@wilson,bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C, and "
     "so are those of pooled and subgroup figures of rank; intervals of Brier scores, slopes, calibration curves and net benefit "
     "are sqrt(2) times as wide as for scores as given.",
@@ -106,9 +111,13 @@ MEASURE_SENTENCES = {  # a key with a kind behind it ("versus_clinical:binary") 
     "within the folds [@delong]; p are two-sided.",
     "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
     "their difference [@bootstrap]; p are two-sided.",
+    "versus_controls:pairs": "The judged M and C were compared with each control's by the infinitesimal jackknife of their "
+    "difference [@bootstrap]; p are two-sided.",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
     "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
     "versus_own:survival": "Cs of comparators were compared with that of the study's own model by the same jackknife "
+    "[@bootstrap].",
+    "versus_own:pairs": "M and C of comparators were compared with those of the study's own model by the same jackknife "
     "[@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
@@ -137,7 +146,8 @@ def _keys(metrics: Metrics) -> set[str]:
         keys |= _known(endpoint)
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
-        keys |= _known(result) | {f"{key}:{kind}" for key in _known(result)}
+        known = _known(result)
+        keys |= known | {f"{key}:{kind if f'{key}:{kind}' in MEASURE_SENTENCES else 'pairs'}" for key in known}
         keys |= {f"chance_test:{result.chance_test.method}"}
         keys |= {"refits", f"refits:{kind}"} if metrics.design not in NOT_TRAINED_ON else set()
         keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
@@ -152,7 +162,7 @@ def _known(part: Part) -> set[str]:
 
 REGRESSIONS = (CLINICAL, VOLUME, INTENSITY, SLICES, SITE, RADIOMICS)
 CONTROLS_MADE = {
-    CLINICAL: "clinical (penalised logistic and Cox regression on clinical columns)",
+    CLINICAL: "clinical (penalised {regressions} regression on clinical columns)",
     VOLUME: "volume (the same regressions on the volume of the brain and, where there was a mask, of the tumour)",
     INTENSITY: "intensity (the same regressions on mean, SD, skewness, kurtosis, percentiles and maximum of each sequence in the "
     "brain and, where there was a mask, in the tumour)",
@@ -253,7 +263,7 @@ def control_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     """What the model has to beat: controls that have results, and those that could not be made with the reason."""
     run, notes = run_facts.controls(metrics), metrics.notes
     where = "On the same folds" if metrics.design == "cross-validation" else "Fitted on the earlier run's patients"
-    sentences = [f"{where}, these controls were made: {'; '.join(CONTROLS_MADE[name] for name in run)}."] if run else []
+    sentences = [f"{where}, these controls were made: {controls_made(metrics, run)}."] if run else []
     for name in REGRESSIONS:
         if name in run and notes.get(f"{name}_columns"):
             sentences.append(f"The {name} model read {escape(notes[f'{name}_columns'])}.")
@@ -264,6 +274,12 @@ def control_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     if set(REGRESSIONS) & set(run):
         sentences += [FITTED, COVARIATES]
     return sentences + [f"No {name} control: {escape(notes[name])}." for name in (*CONTROLS, RADIOMICS) if notes.get(name)]
+
+
+def controls_made(metrics: Metrics, names: Iterable[str]) -> str:
+    """Each control with how it was made."""
+    regressions = listed([of_kind.of(kind).regression for kind in run_facts.kinds(metrics)])
+    return "; ".join(CONTROLS_MADE[name].format(regressions=regressions) for name in names)
 
 
 def evaluation_sentences(metrics: Metrics, facts: Facts) -> list[str]:

@@ -23,6 +23,8 @@ Tables = Mapping[str, pd.DataFrame]  # by model
 Fields = dict[str, Any]  # of a part, by name
 Row = tuple[str, list[str]]  # a measure's name, and a cell for each model
 
+WEIGHED = "divided by that of a constant prediction, so that it weighs as much as a binary endpoint's"  # of a head's loss
+
 
 class Words(ABC):
     """What a kind puts in words."""
@@ -35,6 +37,7 @@ class Words(ABC):
     undefined: ClassVar[str]  # what a fold held whose figure is undefined
     folds_caption: ClassVar[str]  # of the table of figures per fold
     head: ClassVar[str]  # what a network's head puts out and how it is trained, as a paper's Methods say it
+    regression: ClassVar[str]  # which the controls are
     output: ClassVar[str]  # what a model puts out, as a checklist asks it
     refuses: ClassVar[str] = ""  # what there is not, where scores are no probabilities
     paired_test: ClassVar[str] = "jackknife"  # of two models' judged figures
