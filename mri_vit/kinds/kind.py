@@ -43,7 +43,10 @@ class Scored:
 @functools.cache
 def part(kind: str, name: str) -> Any:
     """The object PART of the file `name` in a kind's folder."""
-    return importlib.import_module(f"mri_vit.kinds.{kind}.{name}").PART
+    found = importlib.import_module(f"mri_vit.kinds.{kind}.{name}").PART
+    if getattr(found, "kind", kind) != kind:  # one that was copied would measure and word this kind as that one
+        raise TypeError(f"mri_vit/kinds/{kind}/{name}.py: kind is {found.kind!r}, expected {kind!r}")
+    return found
 
 
 def with_article(symbol: str) -> str:

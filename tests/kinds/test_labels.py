@@ -175,3 +175,17 @@ def test_untied_scores_have_an_error_and_the_rarer_are_counted(endpoint: Endpoin
     found = of_kind.within(known, of_kind.untied(known), np.arange(60) % 3)
     assert 0 < found.error < 0.2
     assert 0 < of_kind.count_rarer(known) < 60
+
+
+def test_numbers_so_skew_that_their_logarithm_is_better_learned_are_told_with_the_cure():
+    random = np.random.default_rng(0)
+    skewed, even = random.lognormal(2.5, 0.8, 300)[:, None], random.normal(55, 10, 300)[:, None]
+    number = Endpoint(name="volume", kind="continuous", unit="ml")
+    ((words, rows),) = labels(number).remarks(number, skewed, {})
+    assert "volume: values are skew" in words
+    assert "log = true learns their logarithm" in words
+    assert rows == [int(skewed.argmax())]
+    assert not list(labels(number).remarks(number, even, {}))
+    assert not list(labels(number).remarks(number, skewed - skewed.min(), {}))  # of 0 there is no logarithm
+    logged = number.model_copy(update={"log": True})
+    assert not list(labels(logged).remarks(logged, skewed, {}))

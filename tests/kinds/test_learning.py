@@ -68,6 +68,18 @@ def test_an_unknown_label_changes_no_loss_and_has_a_gradient_of_zero(endpoint: E
     assert float(heads.loss(head, output, torch.full_like(labels, math.nan))) == 0
 
 
+@NEW
+def test_a_loss_far_from_the_label_is_finite_and_so_is_its_gradient(endpoint: Endpoint):
+    head, labels = fitted(endpoint), known(endpoint)
+    for size in (1e3, -1e3):
+        output = torch.full((len(labels), head.width), size, requires_grad=True)
+        loss = heads.loss(head, output, labels)
+        loss.backward()
+        assert torch.isfinite(loss)
+        assert output.grad is not None
+        assert torch.isfinite(output.grad).all()
+
+
 @pytest.mark.parametrize("endpoint", [TYPE, GRADE], ids=lambda endpoint: endpoint.name)
 @given(st.integers(0, 10_000))
 def test_probabilities_of_classes_are_none_below_zero_and_add_up_to_one(endpoint: Endpoint, seed: int):

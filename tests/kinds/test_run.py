@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 from made.study import worked_here
 from whole_road import SHRUNKEN, every_verb, hurry, mri_vit, parted, words
+
+from mri_vit.metrics.continuous import calibration
 
 pytestmark = [
     pytest.mark.long(60),
@@ -87,9 +90,18 @@ def test_each_kind_is_in_the_metrics_with_every_model(run: Path):
     assert {name: endpoint["kind"] for name, endpoint in found.items()} == KINDS
     for endpoint in found.values():
         assert {"vit", "volume", "intensity"} <= endpoint["models"].keys()
+    table = pd.read_csv(run / "run" / "predictions.csv", keep_default_na=False)
+    own = table.loc[(table.model == "vit") & (table.endpoint == "ki67")]
+    line = calibration(*(np.log(own[name].astype(float).to_numpy()) for name in ("truth", "score")))
+    measured = found["ki67"]["models"]["vit"]
+    assert measured["log"] is True
+    assert measured["line"]["slope"]["value"] == pytest.approx(line.slope.value)
+    rows = (run / "run" / "report" / "index.html").read_text()
+    assert re.search(r"Limits of agreement.{0,300}[\d.]+ to [\d.]+ times, mean [\d.]+ times", rows, re.DOTALL)
 
 
 def test_a_prediction_has_each_class_the_expected_grade_and_the_number(run: Path):
+    metrics = json.loads((run / "run" / "report" / "metrics.json").read_text())["endpoints"]
     homes = [file.parent for file in (run / "run-new").rglob("prediction.json")]
     assert len(homes) == 4
     for home in homes:
@@ -100,6 +112,11 @@ def test_a_prediction_has_each_class_the_expected_grade_and_the_number(run: Path
             assert list(shares) == classes
             assert sum(shares.values()) == pytest.approx(1)
             assert endpoints[name]["value"]["side"] in classes
+        value = endpoints["ki67"]["value"]
+        limits = metrics["ki67"]["models"]["vit"]["agreement"]  # of logarithms
+        assert value["low"] == pytest.approx(value["score"] / math.exp(limits["upper"]["value"]))
+        assert value["high"] == pytest.approx(value["score"] / math.exp(limits["lower"]["value"]))
+        assert 0 < value["low"] < value["high"]
         maps = json.loads((home / "maps" / "map.json").read_text())["maps"]
         of_type = {entry["explains"]: entry["of_class"] for entry in maps if entry["endpoint"] == "who_type"}
         called = endpoints["who_type"]["value"]["side"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.of_kind import Shown
@@ -29,16 +31,14 @@ class ContinuousShown(Shown):
         value = None if outputs is None else _value(endpoint, outputs, run)
         return Continuous(kind="continuous", unit=endpoint.unit or "", value=value, **about)
 
-    def score_cells(self, result: Continuous) -> Iterable[dict[str, Any]]:
-        return [{"score": result.value.score if result.value else math.nan, "probability": math.nan, "call": ""}]
-
 
 def _value(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults) -> ContinuousValue:
     fields = shared(endpoint, outputs, run.of_endpoint(endpoint.name))
     result = run.metrics.endpoints[endpoint.name].models.get(VIT) if endpoint.name in run.metrics.endpoints else None
     low = high = math.nan
-    if isinstance(result, ContinuousResult):  # predicted − observed lies between the limits
-        low, high = fields["score"] - result.agreement.upper.value, fields["score"] - result.agreement.lower.value
+    if isinstance(result, ContinuousResult):  # predicted − observed, or predicted / observed, lies between the limits
+        limits = np.array([result.agreement.upper.value, result.agreement.lower.value])
+        low, high = (fields["score"] / np.exp(limits) if result.log else fields["score"] - limits).tolist()
     return ContinuousValue(side=None, low=low, high=high, **fields)
 
 
