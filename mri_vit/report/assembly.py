@@ -331,7 +331,7 @@ def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
         of_prediction = not entry.get("of_class")  # which alone are scored
         found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored) if of_prediction else ()
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
-        facts = {key: entry.get(key) for key in keys}
+        facts = {key: entry.get(key) for key in keys} | {"of_class": entry.get("of_class", "")}
         kind = found[0].kind if found else "undefined"
         entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
     entries.sort(key=lambda entry: (verdicts.MAP_ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order

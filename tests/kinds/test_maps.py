@@ -171,6 +171,7 @@ def test_every_class_has_files_of_its_own_and_no_verdict_but_the_predicted_ones(
     assert {f"{title('who_type')}: gradient-weighted attention of {name}" for name in others} < labels
     assert len(labels) == len(shown.maps)
     assert all(entry.verdicts == () for entry in shown.maps)
+    assert [entry.explains for entry in shown.of_prediction] == [f"who_type = {called}", "higher grade (grade)", ""]
 
 
 def test_the_maps_of_a_study_that_asks_for_no_class_say_so_nowhere(tiny: Study):

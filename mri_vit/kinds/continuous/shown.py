@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.of_kind import Shown
+from mri_vit.finished.of_kind import Shown, Strip
 from mri_vit.finished.predicted_endpoints import RunResults, shared
 from mri_vit.finished.prediction_document import Continuous, ContinuousValue
 from mri_vit.report.schema.continuous import ContinuousResult
@@ -30,6 +31,11 @@ class ContinuousShown(Shown):
     ) -> Continuous:
         value = None if outputs is None else _value(endpoint, outputs, run)
         return Continuous(kind="continuous", unit=endpoint.unit or "", value=value, **about)
+
+    def on_strip(self, result: Continuous, rows: pd.DataFrame) -> Strip:
+        """Without a threshold: what the table of predictions has there is the training patients' mean."""
+        assert result.value is not None
+        return Strip(rows, result.value.score, math.nan, f"predicted{f', {result.unit}' if result.unit else ''}")
 
 
 def _value(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults) -> ContinuousValue:

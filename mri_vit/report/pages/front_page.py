@@ -115,7 +115,7 @@ def _patient_maps(run: Run, described: Sequence[PatientMaps]) -> list[tuple[Pati
         (said.patient, entry, found.overlays[entry.index])
         for rank in range(MAPS_EACH)
         for found, said in pairs
-        for entry in said.maps[rank : rank + 1]
+        for entry in said.of_prediction[rank : rank + 1]
     ]
     packed = page_pictures.shrunk([path for *_, path in wanted], MAPS_WIDTH, MAPS_QUALITY, MAPS_BUDGET)
     shown: dict[str, list[tuple[ShownMap, str]]] = {}
@@ -188,7 +188,7 @@ def _typical(run: Run, metrics: Metrics, endpoint: str) -> tuple[Map, ShownMap] 
     drawable = [
         (whose, entry)
         for whose, said in zip(run.maps, metrics.maps, strict=True)
-        for entry in said.maps
+        for entry in said.of_prediction
         if entry.endpoint in ("", endpoint) and entry.peak > 0 and page_pictures.drawable(whose, run.study.prepare.reference)
     ]
     method = best or next((entry.method for _, entry in drawable if entry.endpoint), None)
@@ -244,7 +244,8 @@ def _failure_map(run: Run, metrics: Metrics, patient: Patient, endpoint: str) ->
         return None
     for found, said in zip(run.maps, metrics.maps, strict=True):
         if found.patient in patient.maps:
-            own = [entry for entry in said.maps if entry.endpoint == endpoint] or [one for one in said.maps if not one.endpoint]
+            maps = said.of_prediction
+            own = [entry for entry in maps if entry.endpoint == endpoint] or [one for one in maps if not one.endpoint]
             return found.overlays[own[0].index] if own else None
     return None
 
@@ -326,7 +327,7 @@ def _compared_endpoint(metrics: Metrics) -> str:
 
 def _chosen_maps(said: PatientMaps, endpoint: str, model: str, metrics: Metrics) -> list[ShownMap]:
     """A comparator's maps for the endpoint; for the own network the best method's map, or the endpoint's first."""
-    maps = [entry for entry in said.maps if entry.endpoint == endpoint or not METHODS[entry.method].per_endpoint]
+    maps = [entry for entry in said.of_prediction if entry.endpoint == endpoint or not METHODS[entry.method].per_endpoint]
     if model != OWN:
         return sorted((entry for entry in maps if entry.endpoint), key=lambda entry: list(METHODS).index(entry.method))
     scored = metrics.map_scores.endpoints.get(endpoint) if metrics.map_scores else None

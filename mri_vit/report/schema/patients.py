@@ -147,6 +147,9 @@ class ShownMap(Part):
     endpoint: str = Field(description="what the map explains; empty for a map that is the same for all endpoints")
     title: str = Field(description="the method's name in words")
     explains: str = Field(description="the value whose evidence the map shows, in words; empty for all endpoints")
+    of_class: str = Field(
+        default="", exclude_if=lambda name: not name, description="the class that is not predicted and has a map all the same"
+    )
     unit: str
     peak: Number = Field(description="highest value inside the brain, in `unit`")
     peak_mm: tuple[float, float, float] | None = Field(description="where it lies in scanner space (RAS+), in mm")
@@ -165,6 +168,11 @@ class PatientMaps(Part):
     fold: int | None = Field(description="of the model, counted from 0")
     tokens: int | None = Field(description="grid positions that the model read")
     maps: tuple[ShownMap, ...]
+
+    @property
+    def of_prediction(self) -> tuple[ShownMap, ...]:
+        """Without those of classes that are not predicted."""
+        return tuple(entry for entry in self.maps if not entry.of_class)
 
 
 class _Stage(Part):

@@ -50,7 +50,7 @@ MEASURE_SENTENCES = {
     "[@handtill], over pairs of patients of the same fold, and by the polytomous discrimination index [@pdi], whose "
     "interval is from a bootstrap of patients within their class.",
     "confusion": "Each patient was called one class (of grades, that next to the expected one); accuracy, recall and precision "
-    "have Wilson's intervals [@wilson].",
+    "have Wilson's intervals [@wilson], sqrt(2) times as wide where models were refitted.",
     "log_loss": "The logarithmic score and the Brier score [@brier] of all classes' probabilities were computed, and scaled by "
     "those of the shares of the classes here, with intervals from a bootstrap of patients [@bootstrap]; each class's AUC "
     "and calibration are against all others.",
