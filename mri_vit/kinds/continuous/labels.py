@@ -6,33 +6,30 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from scipy.stats import skew
 
 from mri_vit.data.columns import MISSING_CODES
-from mri_vit.kinds.kind import LabelRows, Labels, Scored, Side
-from mri_vit.metrics.concordance import comparable_pairs, concordances
+from mri_vit.kinds.kind import LabelRows, Scored, Side
+from mri_vit.kinds.ordered import OrderedLabels
 from mri_vit.metrics.decision import Threshold
-from mri_vit.metrics.ordinal import within_fold_order
-from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.settings.schema import Endpoint
 
 QUARTERS = (0.25, 0.5, 0.75)  # over which folds are balanced: of 80 patients in five folds, four of each in every fold
 MIN_BESIDE = 5  # other values beside which a code for a missing one is recognised
 MAX_PROPORTION = 1.0  # of a value that may be a proportion among per cents
-SKEWED = 1.5  # skewness from which a slope's interval misses too often (docs/decisions/evaluation.md); an exponential one has 2
+SKEWED = 1.5  # skewness from which a slope's interval misses too often (null_studies/README.md); an exponential one has 2
 MIN_SKEWED = 20  # values, below which skewness is no more than a value or two
 SOME_SHARE = 0.1  # of the values: so many proportions among per cents are no coincidence
 
 
-class ContinuousLabels(Labels):
+class ContinuousLabels(OrderedLabels):
     """Patients of different values, compared in pairs."""
 
-    symbol, measure, rarer = "C", "generalised_c", "patients beside the commonest value"
+    rarer = "patients beside the commonest value"
 
     def read(self, endpoint: Endpoint, column: str, cell: str) -> float:
         try:
@@ -115,26 +112,6 @@ class ContinuousLabels(Labels):
         """The mean of the numbers outside the test fold: what a model has to be better than."""
         values = np.concatenate([training.labels[:, 0], validation.labels[:, 0]])
         return Threshold(float(values.mean()), frozenset((*training.subjects, *validation.subjects))) if len(values) else None
-
-    def fold_weights(self, labels: LabelRows, group: Shaped[np.ndarray, " n"]) -> dict[Any, float]:
-        """Pairs of patients who differ."""
-        return comparable_pairs(-labels[:, 0], np.ones(len(labels), bool), group)
-
-    def figures(
-        self,
-        labels: LabelRows,
-        score: Float[np.ndarray, "b n k"],
-        of_all: Float[np.ndarray, "m c"],
-        group: Shaped[np.ndarray, " m"],
-    ) -> Float[np.ndarray, " b"]:
-        return concordances(-labels[:, 0], np.ones(len(labels), bool), score[:, :, 0])
-
-    def within(self, labels: LabelRows, score: Float[np.ndarray, "n k"], group: Shaped[np.ndarray, " n"]) -> WithinFold:
-        return within_fold_order(labels[:, 0], score[:, 0], group)
-
-    def count_rarer(self, labels: LabelRows) -> int:
-        counts = np.unique(labels[:, 0], return_counts=True)[1]
-        return len(labels) - int(counts.max(initial=0))
 
 
 PART = ContinuousLabels()
