@@ -1,6 +1,6 @@
 """Endpoints of classes, grades and numbers: how often is noise called a finding, and do the intervals hold what they should?
 
-    .venv/bin/python pipelines/reproduce.py null_studies/kinds --studies 1000      (40 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/kinds --studies 1000      (55 minutes on one core)
 
 A study has one endpoint of one kind and 20 features of which five know it, or none. The package's own regression of the kind is
 refitted in each of the package's folds, and the report's own functions measure the rows. An interval misses where it does not
