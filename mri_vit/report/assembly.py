@@ -328,11 +328,12 @@ def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
     """A visit's maps with the verdicts on them, those that carry a finding first."""
     entries = []
     for index, entry in enumerate(shown.facts["maps"]):
-        of_prediction = not entry.get("of_class")  # which alone are scored
-        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored) if of_prediction else ()
+        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored)
         keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
         facts = {key: entry.get(key) for key in keys} | {"of_class": entry.get("of_class", "")}
         kind = found[0].kind if found else "undefined"
+        if entry.get("of_class"):  # maps of the prediction alone are scored
+            found, kind = (), "none" if kind == "none" else "undefined"
         entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
     entries.sort(key=lambda entry: (verdicts.MAP_ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
     head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}

@@ -57,6 +57,8 @@ class ContinuousWords(Words):
         return [f"{name} {interval(one)}" for name, one in found.items()], []
 
     def measure_rows(self, results: Sequence[ContinuousResult]) -> list[Row]:
+        of_logs = ", of logarithms" if results and results[0].log else ""
+        limits = "predicted / observed" if of_logs else "predicted − observed"
         return rows_of(
             [
                 Measure("Patients (median)", lambda r: f"{r.n} ({number(r.median, 1)})"),
@@ -64,14 +66,17 @@ class ContinuousWords(Words):
                 Measure("C, all patients [95 %]", lambda r: interval(r.all_pairs, r.n)),
                 *common_rows("C"),
                 Measure("Spearman's ρ within folds [95 %]", lambda r: interval(r.spearman, r.n)),
-                Measure("Pearson's r within folds [95 %]", lambda r: interval(r.pearson, r.n)),
+                Measure(f"Pearson's r within folds{of_logs} [95 %]", lambda r: interval(r.pearson, r.n)),
                 Measure("R², 0 for the training patients' mean [bootstrap 95 %]", lambda r: interval(r.r_squared, r.n)),
                 Measure("Mean absolute error [bootstrap 95 %] (training patients' mean)", _error),
                 Measure("Root mean squared error [bootstrap 95 %]", lambda r: interval(r.rmse, r.n)),
-                Measure("Calibration slope [95 %]", lambda r: interval(r.line.slope, r.n)),
-                Measure("Calibration intercept [95 %]", lambda r: interval(r.line.intercept, r.n)),
-                Measure("Calibration in the large: observed − predicted [95 %]", lambda r: interval(r.line.in_the_large, r.n)),
-                Measure("Limits of agreement, predicted − observed (predicted / observed of a logarithm)", _limits),
+                Measure(f"Calibration slope{of_logs} [95 %]", lambda r: interval(r.line.slope, r.n)),
+                Measure(f"Calibration intercept{of_logs} [95 %]", lambda r: interval(r.line.intercept, r.n)),
+                Measure(
+                    f"Calibration in the large: observed − predicted{of_logs} [95 %]",
+                    lambda r: interval(r.line.in_the_large, r.n),
+                ),
+                Measure(f"Limits of agreement, {limits}", _limits),
             ],
             results,
         )

@@ -51,12 +51,12 @@ class MulticlassHeads(HeadKind):
         return (output - filled(head.class_weights, output).log()).softmax(dim=1)
 
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-        """The log odds of the class that is predicted against all others, before the classes' weights are taken back."""
+        """The log odds of the class that is called against all others, before the classes' weights are taken back."""
         return self.target(head, output, self.question(head, output))
 
     def question(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
-        """The place of the class with the highest log odds."""
-        return output.argmax(dim=1).to(output.dtype)
+        """The place of the class that is called: the most probable once the classes' weights are taken back."""
+        return (output - filled(head.class_weights, output).log()).argmax(dim=1).to(output.dtype)
 
     def target(self, head: Head, output: Float[Tensor, "b m"], question: Float[Tensor, "q"]) -> Float[Tensor, "b"]:
         """The log odds of the class that `question` names, whatever else is predicted."""
@@ -83,8 +83,8 @@ class MulticlassHeads(HeadKind):
 
 def log_odds(output: Float[Tensor, "b m"]) -> Float[Tensor, "b m"]:
     """Of each class against all others."""
-    chance = output.log_softmax(dim=1)
-    return chance - torch.log1p(-chance.exp().clamp_max(1 - torch.finfo(output.dtype).eps))
+    own = torch.eye(output.shape[1], dtype=torch.bool, device=output.device)
+    return output - output[:, None].masked_fill(own, -torch.inf).logsumexp(dim=2)
 
 
 def _counts(endpoint: Endpoint, known: Float[Tensor, "b c"]) -> Float[Tensor, "m"]:

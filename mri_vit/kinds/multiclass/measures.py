@@ -29,7 +29,6 @@ class MulticlassMeasures(ClassMeasures):
     ) -> MulticlassFigures:
         people, names = averaged(rows), endpoint.classes or ()
         label, columns = people.label.to_numpy(int), shares(people)
-        columns = columns / columns.sum(axis=1, keepdims=True)
         found = Bounds(multiclass.pdi(label, columns), *multiclass.pdi_interval(label, columns, np.random.default_rng(seed)))
         return MulticlassFigures(
             **common,

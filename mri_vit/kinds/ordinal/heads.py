@@ -31,7 +31,7 @@ class OrdinalHeads(HeadKind):
     def fitted(self, endpoint: Endpoint, known: KnownLabels, survival: str, intervals: int, weighted: bool) -> Head | None:
         """None with fewer than two grades."""
         above = _above(endpoint, known)
-        share = above.mean(dim=0).clamp(1e-9, 1 - 1e-9)
+        share = above.double().mean(dim=0).clamp(1e-9, 1 - 1e-9)  # in single precision the upper end would be 1
         constant = float(-(share * share.log() + (1 - share) * (1 - share).log()).sum())  # loss of the best constant
         if known[:, 0].unique().numel() < 2:
             return None

@@ -75,7 +75,7 @@ def versus(endpoint: Endpoint, rows: pd.DataFrame, other: pd.DataFrame, inflated
         z=found.z,
         p=found.p,
         n=ours.patient.nunique(),
-        nadeau_bengio=_over_repeats(ours.assign(score_other=theirs.score), measures.of(endpoint).estimate),
+        nadeau_bengio=_over_repeats(ours, theirs, measures.of(endpoint).estimate),
     )
 
 
@@ -101,13 +101,16 @@ def best_control(tests: Mapping[str, UnadjustedComparison], models: Mapping[str,
     return UnadjustedBest(strongest, least, p[least])
 
 
-def _over_repeats(pairs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> ResampledTest | None:
-    """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds."""
-    if pairs.repeat.nunique() < 2:
+def _over_repeats(ours: pd.DataFrame, theirs: pd.DataFrame, estimate: Callable[[pd.DataFrame], float]) -> ResampledTest | None:
+    """Nadeau and Bengio's test over the folds of all repeats; None with one repeat, or with fewer than two defined folds.
+
+    Both tables have the same patients in the same order, and what is compared is in the folds of ours.
+    """
+    if ours.repeat.nunique() < 2:
         return None
-    folds = [here for _, _, here in by_fold(pairs)]
-    differences = np.array([estimate(here) - estimate(here.assign(score=here.score_other)) for here in folds])
-    n, n_test = pairs.patient.nunique(), round(len(pairs) / len(folds))
+    folds = [here for _, _, here in by_fold(ours)]
+    differences = np.array([estimate(here) - estimate(theirs.loc[here.index]) for here in folds])
+    n, n_test = ours.patient.nunique(), round(len(ours) / len(folds))
     if n <= n_test:  # repeats without folds leave no training patients
         return None
     t, p = comparison.nadeau_bengio(differences, n - n_test, n_test)
