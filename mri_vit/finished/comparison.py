@@ -334,9 +334,17 @@ def ranks(rows: pd.DataFrame) -> Float[np.ndarray, " n"]:
 
     Scores of two folds come from two networks, whose scales may differ; the judged result compares within folds only.
     """
-    parts = [(fold.patient, (fold.score.rank() - 1) / max(len(fold) - 1, 1)) for _, _, fold in by_fold(rows)]
+    parts = [(fold.patient, (of_own(fold).rank() - 1) / max(len(fold) - 1, 1)) for _, _, fold in by_fold(rows)]
     patient, share = (pd.concat(column, ignore_index=True) for column in zip(*parts, strict=True))
     return pd.DataFrame({"patient": patient, "share": share}).groupby("patient", sort=True).share.mean().to_numpy(dtype=float)
+
+
+def of_own(rows: pd.DataFrame) -> pd.Series:
+    """The score, or of several classes the probability of the patient's own, which both runs have."""
+    if "label" not in rows:
+        return rows.score
+    columns = rows.filter(regex=r"^p\d+$").to_numpy(dtype=float)
+    return pd.Series(columns[np.arange(len(rows)), rows.label.to_numpy(int)], index=rows.index)
 
 
 def marked(endpoint: Endpoint, rows: pd.DataFrame) -> np.ndarray:

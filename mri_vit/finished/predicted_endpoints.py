@@ -91,7 +91,7 @@ def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], rows: pd.DataFram
     name, of_labels = endpoint.name, labels(endpoint)
 
     def number(scores: Float[np.ndarray, " k"]) -> float:
-        return of_labels.one_number(scores) if place is None else float(scores[place])
+        return float(of_labels.one_number(scores) if place is None else scores[place])
 
     networks = tuple(
         NetworkScore(repeat=fold.repeat, fold=fold.fold, seed=seed, score=number(scores[name]))

@@ -47,8 +47,8 @@ class ClassLabels(Labels):
         return own, math.nan, math.nan
 
     def known_rows(self, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
-        """As the base; `label` is the place of the class, p0, p1, … are the probabilities of the classes, and `score` is the
-        expected place, which is a grade's.
+        """As the base; `label` is the place of the class, p0, p1, … are the probabilities of the classes, and `score` is
+        `one_number`.
         """
         names, patient = list(endpoint.classes or ()), ["repeat", "fold", "patient"]
         rows = rows.astype({"score": float, "truth": float})
@@ -58,15 +58,15 @@ class ClassLabels(Labels):
         people = about.join(self.scores_by(endpoint, rows, patient)).join(label, how="inner")
         return people.astype({"label": int}).assign(threshold=math.nan).reset_index()
 
-    def one_number(self, scores: Float[np.ndarray, " k"]) -> float:
-        """The expected place."""
-        return float(scores @ np.arange(len(scores)))
+    def one_number(self, scores: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
+        """The highest probability: unlike an expected place it does not change with the order of the classes."""
+        return scores.max(axis=-1)
 
     def scores_by(self, endpoint: Endpoint, rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         names = list(endpoint.classes or ())
         wide = rows.groupby([*keys, "class"], sort=True).score.mean().unstack("class").reindex(columns=names).fillna(0.0)
         wide = wide.set_axis([f"p{index}" for index, _ in enumerate(names)], axis=1)
-        return wide.assign(score=wide.to_numpy() @ np.arange(len(names), dtype=float))
+        return wide.assign(score=self.one_number(wide.to_numpy()))
 
     def sides(self, endpoint: Endpoint, labels: LabelRows) -> tuple[Side, Side]:
         """The commonest class and all others; of grades, which override it, the highest and the lowest."""

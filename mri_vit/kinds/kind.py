@@ -167,9 +167,9 @@ class Labels(ABC):
         """The columns of `known_rows` that hold scores, by `keys`: the mean over the visits that keys do not name."""
         return pd.DataFrame({"score": rows.groupby(list(keys), sort=False).score.mean()})
 
-    def one_number(self, scores: Float[np.ndarray, " k"]) -> float:
+    def one_number(self, scores: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
         """A prediction as the one number of `known_rows`."""
-        return float(scores[0])
+        return scores[..., 0]
 
     def arrays(self, people: pd.DataFrame) -> tuple[LabelRows, Float[np.ndarray, "n k"]]:
         """Labels and scores of such rows."""

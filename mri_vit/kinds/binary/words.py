@@ -28,7 +28,7 @@ from mri_vit.report.words.endpoint_results import (
     spread,
 )
 from mri_vit.report.words.notation import adjusted_p, between, interval, is_defined, is_known, judged, number
-from mri_vit.report.words.of_kind import Fields, Row, Tables, Words, labelled
+from mri_vit.report.words.of_kind import EXPLAINED_CLASS, Fields, Row, Tables, Words, labelled
 from mri_vit.settings.recipe import Train
 from mri_vit.settings.schema import Endpoint
 
@@ -43,6 +43,7 @@ class BinaryWords(Words):
     undefined = "held one class only; their AUC is"
     folds_caption = "AUC per fold in the form of Saeed et al. 2023, Table 4"
     head = "A binary head predicts a logit and is trained with cross-entropy."
+    explained = "a binary endpoint", f"the log odds of {EXPLAINED_CLASS}"
     regression = "logistic"
     output = "a probability for a binary endpoint"
     paired_test = "DeLong's"

@@ -34,6 +34,7 @@ class ContinuousWords(Words):
         "A head of a number predicts it in robust standard deviations from the training patients' median, trained with Huber's "
         f"loss [@huber], {WEIGHED}."
     )
+    explained = "numbers", "the predicted number"
     regression = "linear"
     output = "a number"
 

@@ -24,6 +24,7 @@ class MulticlassWords(ClassWords):
     undefined = "held one class only; their M is"
     folds_caption = "Hand and Till's M per fold"
     head = f"A head of classes predicts a logit for each and is trained with the cross-entropy of their softmax, {WEIGHED}."
+    explained = "classes", "the log odds of the class that is called"
     regression = "multinomial logistic"
     output = "a probability for each class"
     own_rows = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+from jaxtyping import Float
 
 from mri_vit.kinds.classes import ClassLabels
 from mri_vit.kinds.kind import LabelRows, Side
-from mri_vit.kinds.ordered import OrderedLabels
+from mri_vit.kinds.ordered import OrderedLabels, expected
 from mri_vit.settings.schema import Endpoint
 
 
@@ -16,6 +17,9 @@ class OrdinalLabels(OrderedLabels, ClassLabels):
     """Patients of different grade, compared in pairs."""
 
     rarer = "patients beside the commonest grade"
+
+    def one_number(self, scores: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
+        return expected(scores)
 
     def sides(self, endpoint: Endpoint, labels: LabelRows) -> tuple[Side, Side]:
         """The highest grade that occurs and the lowest."""

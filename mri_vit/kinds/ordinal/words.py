@@ -25,6 +25,7 @@ class OrdinalWords(ClassWords):
         "A head of grades predicts cumulative logits that fall from grade to grade, trained with the sum of the cuts' "
         f"cross-entropies [@coral], {WEIGHED}."
     )
+    explained = "grades", "the expected grade"
     regression = "proportional-odds"
     output = "a probability for each grade"
     own_rows = (

@@ -51,6 +51,7 @@ class SurvivalWords(Words):
     meaning = "a concordance (C) of survival is the share of pairs in which who died earlier has the higher predicted risk"
     undefined = "held no comparable pair; their C is"
     folds_caption = "Harrell's C per fold"
+    explained = "survival", "the risk score"
     regression = "Cox"
     output = "a risk for survival (higher: earlier death)"
     loss = "integrated Brier score"

@@ -94,7 +94,7 @@ def front_page(
         judged=[name for name, endpoint in metrics.endpoints.items() if endpoint.models],
         to_make_again=map_sentences.to_make_again(metrics),
         beside_random_weights=map_sentences.BESIDE_RANDOM_WEIGHTS,
-        explained_class=map_sentences.EXPLAINED_CLASS,
+        explained=map_sentences.explained(metrics),
         supervision_note=map_sentences.supervision_note(metrics),
         texts=texts,
     )

@@ -11,7 +11,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Kind, Mean
 from mri_vit.report.schema.patients import ComparatorMaps, MapFigures, ShownMap
 from mri_vit.report.verdicts import MIN_MAP_CORRELATION, MIN_SCORED_PATIENTS, Answer, Answers, is_enough
-from mri_vit.report.words import run_facts
+from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.notation import counted, escape, in_words, listed, number, title
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings import recipe
@@ -131,13 +131,6 @@ MADE_BY = {
     "occlusion_by_air": "occlusion [@occlusion] (drop in the evidence when the voxels of a block of grid positions are set to "
     "0, as outside the brain)",
 }
-EXPLAINED_CLASS = (
-    "the class that is more likely after class weighting (the boundary is at log odds of 0; the report's threshold may differ)"
-)
-PER_ENDPOINT = (
-    f"Maps of a binary endpoint explain the log odds of {EXPLAINED_CLASS}, maps of survival the risk score; other maps are the "
-    "same for every endpoint."
-)
 UNIT_NOTE = (
     "Maps are given relative to a uniform map, interpolated between grid positions and resampled to the patient's own scans."
 )
@@ -237,7 +230,16 @@ def _made(metrics: Metrics) -> str:
     by = f" by {listed(named)}" if named else ""
     unseen = f"had not seen the patient{run_facts.labels_alone(metrics)}"
     made = f"Maps of {counted(len(metrics.maps), 'patient')} were made{by} from a model that {unseen}."
-    return f"{made} {PER_ENDPOINT}" if any(METHODS[name].per_endpoint for name in used) else made
+    if not any(METHODS[name].per_endpoint for name in used):
+        return made
+    return f"{made} {explained(metrics)}; other maps are the same for every endpoint."
+
+
+def explained(metrics: Metrics) -> str:
+    """What maps of the endpoints explain, kind by kind, as the beginning of a sentence."""
+    each = [of_kind.of(kind).explained for kind in run_facts.kinds(metrics)]
+    said = [f"{whose} {'' if index else 'explain '}{what}" for index, (whose, what) in enumerate(each)]
+    return f"Maps of {', maps of '.join(said)}"
 
 
 def map_label(entry: ShownMap) -> str:

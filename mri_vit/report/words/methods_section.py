@@ -50,7 +50,7 @@ MEASURE_SENTENCES = {
     "[@handtill], over pairs of patients of the same fold, and by the polytomous discrimination index [@pdi], whose "
     "interval is from a bootstrap of patients within their class.",
     "confusion": "Each patient was called one class (of grades, that next to the expected one); accuracy, recall and precision "
-    "have Wilson's intervals [@wilson], sqrt(2) times as wide where models were refitted.",
+    "have Wilson's intervals [@wilson].",
     "log_loss": "The logarithmic score and the Brier score [@brier] of all classes' probabilities were computed, and scaled by "
     "those of the shares of the classes here, with intervals from a bootstrap of patients [@bootstrap]; each class's AUC "
     "and calibration are against all others.",
@@ -59,8 +59,9 @@ MEASURE_SENTENCES = {
     "weighted_kappa": "Agreement of grades was measured by Cohen's kappa with quadratic weights [@fleiss].",
     "r_squared": "Numbers were judged by the C over pairs of patients of the same fold and of unequal value; Pearson's and "
     "Spearman's correlations are within folds, R² and the mean absolute error are against the mean of the training "
-    "patients, with intervals from a bootstrap of patients [@bootstrap], and agreement is by Bland and Altman's limits "
-    "[@bland].",
+    "patients, with intervals from a bootstrap of patients [@bootstrap], calibration is by the line of the observed on the "
+    "predicted and their mean difference, and agreement by Bland and Altman's limits [@bland]; where the logarithm of a number "
+    "is learned, Pearson's correlation, calibration and agreement are of logarithms.",
     "recalibrated": "Recalibrated figures were fitted on this cohort's own labels: they describe this cohort and test nothing.",
     "harrell_c": "Survival was measured by Harrell's concordance index C [@harrell]. Its 95 % interval over all patients is "
     "Wilson's with an effective number of patients, from the infinitesimal jackknife's variance [@wilson,bootstrap].",
@@ -95,6 +96,8 @@ MEASURE_SENTENCES = {
     "so are those of pooled and subgroup figures of rank; intervals of Brier scores, slopes, calibration curves and net benefit "
     "are sqrt(2) times as wide as for scores as given.",
     "refits:survival": "So are the variances of log hazard ratios and restricted means, and the log-rank statistic is halved.",
+    "refits:pairs": "Intervals of all other figures of classes, grades and numbers but calibration in the large are wider by "
+    "the same factor as the standard error of the test against chance.",
     "chance_test:refitted": "Regressions were tested against chance by refitting them to labels permuted within the folds of the "
     "first repeat [@phipson], until twenty permutations did as well or the p was small enough for Holm's correction [@besag].",
     "chance_test:within folds": "Other models were tested against chance by the standard error of that value for given scores, "
@@ -111,8 +114,9 @@ MEASURE_SENTENCES = {
     "within the folds [@delong]; p are two-sided.",
     "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
     "their difference [@bootstrap]; p are two-sided.",
-    "versus_controls:pairs": "The judged M and C were compared with each control's by the infinitesimal jackknife of their "
-    "difference [@bootstrap]; p are two-sided.",
+    "versus_controls:pairs": "The judged M and C of classes, grades and numbers were compared with each control's, and two by "
+    "two, by the infinitesimal jackknife of their difference [@bootstrap]; p are two-sided. Two models of a number are compared "
+    "by their mean absolute errors as others are by Brier scores.",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
     "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
     "versus_own:survival": "Cs of comparators were compared with that of the study's own model by the same jackknife "
@@ -147,13 +151,18 @@ def _keys(metrics: Metrics) -> set[str]:
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
         known = _known(result)
-        keys |= known | {f"{key}:{kind if f'{key}:{kind}' in MEASURE_SENTENCES else 'pairs'}" for key in known}
+        keys |= known | {_of_kind(key, kind) for key in known}
         keys |= {f"chance_test:{result.chance_test.method}"}
-        keys |= {"refits", f"refits:{kind}"} if metrics.design not in NOT_TRAINED_ON else set()
+        keys |= {"refits", _of_kind("refits", kind)} if metrics.design not in NOT_TRAINED_ON else set()
         keys |= {f"retraining:{result.retraining.source}"} if result.retraining else set()
         for test in (result.chance_test, *result.versus_controls.values(), result.versus_own):
             keys |= _known(test) if test else set()
     return keys
+
+
+def _of_kind(key: str, kind: str) -> str:
+    own = f"{key}:{kind}"
+    return own if own in MEASURE_SENTENCES else f"{key}:pairs"
 
 
 def _known(part: Part) -> set[str]:
@@ -175,10 +184,8 @@ CONTROLS_MADE = {
     RESHUFFLED: "shuffled again (the same on a fresh permutation, because the first one looked suspicious)",
 }
 THRESHOLDS = "Thresholds were chosen on the validation patients of each fold; of several repeats the first is shown."
-FITTED = (
-    "In each fold the regressions were fitted on the training patients alone, and the thresholds of their probabilities chosen "
-    "on the validation patients, like the model's."
-)
+FITTED = "In each fold the regressions were fitted on the training patients alone{thresholds}."
+FITTED_THRESHOLDS = ", and the thresholds of their probabilities chosen on the validation patients, like the model's"
 COVARIATES = "Covariates were scaled, and a missing number replaced by the median and a flag, from the training patients alone."
 
 
@@ -272,7 +279,8 @@ def control_sentences(metrics: Metrics, facts: Facts) -> list[str]:
     if notes.get(f"{CLINICAL}_remarks"):
         sentences.append(f"Of the clinical columns: {escape(notes[f'{CLINICAL}_remarks'])}.")
     if set(REGRESSIONS) & set(run):
-        sentences += [FITTED, COVARIATES]
+        thresholds = FITTED_THRESHOLDS if "operating_point" in _keys(metrics) else ""
+        sentences += [FITTED.format(thresholds=thresholds), COVARIATES]
     return sentences + [f"No {name} control: {escape(notes[name])}." for name in (*CONTROLS, RADIOMICS) if notes.get(name)]
 
 

@@ -23,6 +23,9 @@ Tables = Mapping[str, pd.DataFrame]  # by model
 Fields = dict[str, Any]  # of a part, by name
 Row = tuple[str, list[str]]  # a measure's name, and a cell for each model
 
+EXPLAINED_CLASS = (  # of a binary endpoint
+    "the class that is more likely after class weighting (the boundary is at log odds of 0; the report's threshold may differ)"
+)
 WEIGHED = "divided by that of a constant prediction, so that it weighs as much as a binary endpoint's"  # of a head's loss
 
 
@@ -38,6 +41,7 @@ class Words(ABC):
     folds_caption: ClassVar[str]  # of the table of figures per fold
     head: ClassVar[str]  # what a network's head puts out and how it is trained, as a paper's Methods say it
     regression: ClassVar[str]  # which the controls are
+    explained: ClassVar[tuple[str, str]]  # whose maps explain what, as parts of a sentence
     output: ClassVar[str]  # what a model puts out, as a checklist asks it
     refuses: ClassVar[str] = ""  # what there is not, where scores are no probabilities
     paired_test: ClassVar[str] = "jackknife"  # of two models' judged figures

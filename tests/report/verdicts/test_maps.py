@@ -16,7 +16,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 from made import maps as made_maps
 from made.maps import METHODS_MADE, entry, facts, score, write_maps, write_scores
-from made.metrics import filled, read
+from made.metrics import filled, read, sample
 from made.metrics import part as completed
 from made.report import plain
 from made.run import make_run
@@ -35,9 +35,10 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.endpoints import BinaryEndpoint
 from mri_vit.report.schema.parts import Kind, Mean, Nothing
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult
-from mri_vit.report.words import map_sentences
+from mri_vit.report.words import map_sentences, of_kind
 from mri_vit.report.words.notation import escape
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, Endpoint, Study
@@ -507,8 +508,10 @@ def test_every_method_that_made_maps_is_told_with_its_settings_and_no_other():
     assert set(map_sentences.MADE_BY) == set(METHODS)
     made = [{"patient": "P1", "maps": [{"method": "rollout"}, {"method": "gradient_attention"}]}]
 
-    said = " ".join(map_sentences.map_methods(filled({"maps": made, "map_settings": Explain().of_maps}), Facts()))
-    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", map_sentences.EXPLAINED_CLASS):
+    endpoints = {"mgmt": sample(BinaryEndpoint)}
+    found = filled({"maps": made, "map_settings": Explain().of_maps, "endpoints": endpoints})
+    said = " ".join(map_sentences.map_methods(found, Facts()))
+    for words in ("Maps of 1 patient were made", "fused over heads by their mean", "[@chefer]", of_kind.EXPLAINED_CLASS):
         assert words in said
     assert "occlusion" not in said
     assert "reliability of these maps was not measured" in said

@@ -319,7 +319,7 @@ OF_A_TEST = [
     key
     for key in methods_section.MEASURE_SENTENCES
     if key.startswith("chance_test:")
-    or key in ("refits", "refits:survival", "p_adjusted", "retraining:seeds", "retraining:repeats")
+    or key in ("refits", "refits:survival", "refits:pairs", "p_adjusted", "retraining:seeds", "retraining:repeats")
 ]
 
 
