@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
-from mri_vit.kinds.classes import shares
+from mri_vit.kinds.classes import SUM_TOL, shares
 from mri_vit.metrics import multiclass, within_fold
 from mri_vit.metrics.continuous import Estimate as Bounds
 from mri_vit.metrics.discrimination import auc, delong_variance, wilson_of_auc
@@ -27,8 +27,6 @@ from mri_vit.report.schema.classes import ClassFold, Confusion, Loss, OneClass
 from mri_vit.report.schema.measured import Caveats, Measurement
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, Estimate, Value
 from mri_vit.settings.schema import Endpoint
-
-SUM_TOL = 1e-3  # of the probabilities of a patient's classes from 1: a table of three decimals is that far off
 
 
 class ClassMeasures(Measures):

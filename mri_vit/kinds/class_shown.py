@@ -50,10 +50,11 @@ class ClassShown(Shown):
             )
             for k, name in enumerate(names)
         }
+        how = ", next to the expected grade" if self.ordered else ""
         agreeing = sum(names[self._called(one)] == called for one in each)
         return ClassValue(
             side=called,
-            call=f"Called {called}: {100 * mean[names.index(called)]:.0f} %; {agreeing} of {len(each)} networks call it so.",
+            call=f"Called {called}{how}: {100 * mean[names.index(called)]:.0f} %; {agreeing} of {len(each)} networks call it so.",
             probabilities=dict(zip(names, mean.tolist(), strict=True)),
             spreads=spread,
             **shared(endpoint, outputs, run.of_endpoint(endpoint.name), None if self.ordered else names.index(called)),

@@ -16,14 +16,15 @@ import pandas as pd
 from jaxtyping import Float
 
 from mri_vit.data import sheet
-from mri_vit.data.columns import MISSING
+from mri_vit.data.columns import MISSING, MISSING_CODES
 from mri_vit.errors import UsageError
 from mri_vit.kinds.kind import LabelRows, Labels, Side
 from mri_vit.settings.schema import MIN_CLASSES, Endpoint, folded
 
 MAX_CLASSES = 12  # of a column that names its own; more different words are names or notes, and numbers are measurements
 RARE_SHARE = 0.05  # of the patients: a class so rare whose name is nearly another's may be a slip of the pen
-ALIKE = 0.8  # of two names, by difflib: astro and astr0, oligodendroglioma and oligodendrogliom
+ALIKE = 0.6  # of two names, by difflib: gbm and gmb have 0.67, astro and astr0 0.8, astro and oligo 0.2
+SUM_TOL = 1e-3  # of the probabilities of a patient's classes from 1: a table of three decimals is that far off
 
 
 class ClassLabels(Labels):
@@ -121,6 +122,7 @@ def from_table(endpoint: Endpoint, table: Path) -> Endpoint:
     if endpoint.name not in found.header:
         return endpoint  # which reading the cohort names, with the nearest column
     cells = [cell for _, row in found.rows if (cell := row[endpoint.name]).lower() not in MISSING]
+    _refuse_no_names(cells, f"{table}, column {endpoint.name}")
     spelled: dict[str, Counter[str]] = {}
     for cell in cells:
         spelled.setdefault(folded(cell), Counter())[cell] += 1
@@ -134,6 +136,21 @@ def from_table(endpoint: Endpoint, table: Path) -> Endpoint:
             f"classes: {cure}"
         )
     return endpoint.model_copy(update={"classes": tuple(names)})
+
+
+def _refuse_no_names(cells: Sequence[str], where: str) -> None:
+    """Raise UsageError for cells that are no names of classes: signs, numbers beside names, codes for missing values."""
+    numbers = {cell for cell in cells if _is_number(cell)}
+    odd = [cell for cell in cells if not folded(cell) or (cell in numbers and len(numbers) < len(set(cells)))]
+    if odd:
+        raise UsageError(f"{where}: {odd[0]!r} is no name of a class; leave the cell empty, or name it in classes = […]")
+    by_value: dict[float, str] = {}
+    for cell in sorted(numbers):
+        value = float(cell.replace(",", "."))
+        if value in MISSING_CODES:
+            raise UsageError(f"{where}: {cell!r} stands for a missing value; leave the cell empty, or name it in classes = […]")
+        if by_value.setdefault(value, cell) != cell:
+            raise UsageError(f"{where}: {by_value[value]!r} and {cell!r} are one number; spell each class alike")
 
 
 def _is_number(text: str) -> bool:

@@ -17,6 +17,7 @@ import pandas as pd
 from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import explained
+from mri_vit.kinds.classes import SUM_TOL
 from mri_vit.kinds.kind import part
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run_files import Map, OfComparator
@@ -26,7 +27,7 @@ from mri_vit.run import files
 from mri_vit.run.folder import run_settings
 from mri_vit.run.integrity import as_written, read_json
 from mri_vit.settings.recipe import PERMUTED
-from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
+from mri_vit.settings.schema import ENDPOINT_NAME, MIN_CLASSES, Endpoint, Study, folded
 from mri_vit.settings.sections import Explain, Report
 
 PREPARE_AGAIN = "delete its folder and run `mri-vit prepare` again"
@@ -335,7 +336,7 @@ def _endpoint_of_table(
 ) -> Endpoint:
     if not re.fullmatch(ENDPOINT_NAME, name):
         raise UsageError(f"{scores}: endpoint {name!r}; expected small letters, digits and _ (such as 'mgmt'), 32 at most")
-    own = table[table.endpoint == name]
+    own = table.loc[table.endpoint == name]
     time, event = f"{name}_days", f"{name}_event"
     if {time, event} <= set(header) or own.time_days.notna().any():
         return Endpoint(name=name, kind="survival", time=time, event=event)
@@ -347,8 +348,47 @@ def _endpoint_of_table(
     if name in declared.grades and not named:
         raise UsageError(f"{scores}: endpoint {name} has no column class; grades have a row for each, in their order")
     if named:
-        return Endpoint(name=name, kind="ordinal" if name in declared.grades else "multiclass", classes=named)
+        _refuse_incomplete(own, named, name in declared.grades, scores)
+        if name in declared.grades:
+            return Endpoint(name=name, kind="ordinal", classes=_in_order(named))
+        return Endpoint(name=name, kind="multiclass", classes=named)
     return Endpoint(name=name, kind="continuous" if name in declared.numbers else "binary")
+
+
+def _in_order(grades: tuple[str, ...]) -> tuple[str, ...]:
+    """Grades that are numbers by their size, others as the table first has them: it may be sorted by score."""
+    try:
+        return tuple(sorted(grades, key=float))
+    except ValueError:
+        return grades
+
+
+def _refuse_incomplete(own: pd.DataFrame, named: tuple[str, ...], ordered: bool, scores: Path) -> None:
+    """Raise UsageError for the first patient without a row for each class, of several classes, or of grades without shares.
+
+    A missing row would be a probability of 0, and the patient whose own it is would be left out.
+    """
+    name = own.endpoint.iloc[0]
+    if len({folded(one) for one in named}) < max(len(named), MIN_CLASSES):
+        cure = (
+            "two are a binary endpoint: a row per patient, with the score of a 1"
+            if len(named) < MIN_CLASSES
+            else "spell each alike"
+        )
+        raise UsageError(f"{scores}: endpoint {name} has the classes {', '.join(named)}: {cure}")
+    by = own.groupby(["model", "repeat", "fold", "patient", "session"], sort=False)
+    whole = by["class"].nunique() == len(named)
+    ones, known = by.truth.apply(lambda truth: (truth == 1).sum()), by.truth.apply(lambda truth: truth.notna().any())
+    total = by.score.sum()
+    for wrong, words in (
+        (~whole, f"without a row for each of {', '.join(named)}"),
+        (known & (ones != 1), "with a truth of 1 in no class or in several"),
+        ((abs(total - 1) > SUM_TOL) if ordered else ~whole, "whose grades' probabilities do not add up to 1"),
+    ):
+        if wrong.any():
+            model, *_, patient, session = wrong.index[wrong.to_numpy()][0]
+            visit = f"{patient} ({session})" if session else patient
+            raise UsageError(f"{scores}: endpoint {name}, model {model}, patient {visit}: {wrong.sum()} {words}")
 
 
 def _with_truth(table: pd.DataFrame, endpoints: tuple[Endpoint, ...], known: Mapping[str, Any], scores: Path) -> pd.DataFrame:
