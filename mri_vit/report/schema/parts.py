@@ -233,8 +233,8 @@ class Pair(Part):
     n: int = Field(description="patients that both models predicted")
     score: Difference = Field(description="of the AUC, by DeLong's paired test within folds, or of C, by the jackknife")
     brier: Difference | None = Field(
-        description="of the Brier score, of survival the integrated one, of numbers the mean absolute error, by a bootstrap of patients; "
-        "null without"
+        description="of the Brier score, of survival the integrated one, of numbers the mean absolute error, by a bootstrap of "
+        "patients; null without probabilities"
     )
 
 
