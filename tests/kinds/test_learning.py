@@ -106,10 +106,34 @@ def test_the_loss_of_classes_is_pytorchs_cross_entropy_times_its_weight():
     torch.testing.assert_close(heads.loss(head, output, labels), head.loss_weight * expected)
 
 
+def test_a_map_explains_the_class_that_is_called_once_the_weights_are_taken_back():
+    labels = torch.tensor([0.0] * 30 + [1.0] * 9 + [2.0])[:, None]
+    head = heads.from_labels(TYPE, labels, "hazard", 3, weighted=True)
+    assert head is not None
+    output = torch.randn(200, 3, generator=torch.Generator().manual_seed(2))
+    called = heads.scores(head, output).argmax(dim=1)
+    assert (called != output.argmax(dim=1)).any()
+    assert torch.equal(heads.question(head, output), called.float())
+    for question, row, own in zip(heads.question(head, output), output, called, strict=True):
+        rest = row[torch.arange(3) != own].logsumexp(dim=0)
+        torch.testing.assert_close(heads.target(head, row[None], question[None])[0], row[own] - rest)
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_a_training_fold_without_the_lowest_or_highest_grade_has_a_finite_loss(missing: int):
+    labels = torch.tensor([grade for grade in range(4) if grade != missing] * 8, dtype=torch.float32)[:, None]
+    head = heads.from_labels(GRADE, labels, "hazard", 3, weighted=True)
+    assert head is not None
+    assert math.isfinite(head.loss_weight)
+    start = heads.bias(head, labels).expand(len(labels), -1)
+    assert float(heads.loss(head, start, labels)) == pytest.approx(math.log(2), rel=0.05)
+
+
 def test_log_odds_of_a_class_are_those_of_its_probability():
     output = torch.tensor([[0.3, -1.0, 2.0], [60.0, 0.0, -60.0]], dtype=torch.float64)
     torch.testing.assert_close(log_odds(output)[0], torch.logit(output[0].softmax(dim=0)))
     assert torch.isfinite(log_odds(output)).all()
+    torch.testing.assert_close(log_odds(output.float())[1, 0], torch.tensor(60.0))  # 1 - p is 0 in any precision
 
 
 @NEW
