@@ -335,6 +335,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         tumour=described(made.preparation.tumour.model_dump(exclude_none=True)),
         given=[MASKS.get(file.holds) or recipe.title(file.holds) for file in made.preparation.read],
         strips={name: _strip(run, run.endpoints[name], one) for name, one in made.endpoints.items() if one.value},
+        scales={name: _on_strip(run, name, one).scale for name, one in made.endpoints.items() if one.value},
         curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
         strip_width=page_pictures.STRIP_WIDTH,
         curve_size=(page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
@@ -347,8 +348,12 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     write_bytes(text.encode(), folder / files.PAGE)
 
 
+def _on_strip(run: RunResults, name: str, one: AnyPredicted) -> of_kind.Strip:
+    return of_kind.of(one.kind).on_strip(one, run.of_endpoint(name))
+
+
 def _strip(run: RunResults, endpoint: Endpoint, one: AnyPredicted) -> page_pictures.ScoreStrip:
-    found = of_kind.of(one.kind).on_strip(one, run.of_endpoint(endpoint.name))
+    found = _on_strip(run, endpoint.name, one)
     return page_pictures.score_strip(found.rows, endpoint, *found[1:])
 
 

@@ -70,7 +70,7 @@ class ClassShown(Shown):
         value = result.value
         assert value is not None
         if self.ordered:
-            return Strip(rows, value.score, math.nan, "expected place, from 0")
+            return Strip(rows, value.score, math.nan, f"expected grade, 0 is {result.classes[0]}")
         place = result.classes.index(value.side or "")
         return Strip(rows, value.score, math.nan, f"probability of {value.side}", f"p{place}")
 
