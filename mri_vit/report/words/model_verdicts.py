@@ -171,8 +171,8 @@ def verdict_rules() -> list[str]:
         f"A result is not judged with fewer than {MIN_RARER_GROUP} patients of the rarer class (or {MIN_RARER_GROUP} deaths), "
         "when no fold has two patients to compare, or when its interval is undefined. The verdict is then “cannot be judged”, "
         "with the reason.",
-        "The judged value is the AUC or Harrell's C, of classes M, of grades and numbers the generalised C, over pairs of patients "
-        "within a fold, averaged over repeats. Its test is "
+        "The judged value is the AUC or Harrell's C, of classes M, of grades and numbers the generalised C, over pairs of "
+        "patients within a fold, averaged over repeats. Its test is "
         "corrected for refitting: every patient is used to train the models that score the others, so scores without a signal "
         "vary more than their usual standard error. Regressions are refitted to labels permuted within the folds of the first "
         "repeat, unless the permutations are too few to decide. Networks take too long to refit, and permutations stop too early "
