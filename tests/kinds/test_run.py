@@ -96,6 +96,9 @@ def test_each_kind_is_in_the_metrics_with_every_model(run: Path):
     measured = found["ki67"]["models"]["vit"]
     assert measured["log"] is True
     assert measured["line"]["slope"]["value"] == pytest.approx(line.slope.value)
+    folds = pd.read_csv(run / "run" / "report" / "tables" / "folds.csv")
+    counts = folds.loc[(folds.endpoint == "who_type") & (folds.model == "vit"), "counts"]
+    assert all(re.fullmatch(r"oligo \d+; gbm \d+; astro \d+", count) for count in counts)
     rows = (run / "run" / "report" / "index.html").read_text()
     assert re.search(r"Limits of agreement.{0,300}[\d.]+ to [\d.]+ times, mean [\d.]+ times", rows, re.DOTALL)
 
