@@ -26,6 +26,7 @@ class ContinuousWords(Words):
     kind = "continuous"
     meaning = "a C of numbers is the share of pairs of unequal value that are ranked correctly"
     same, predicted = "the mean of the training patients", "Predicted numbers"
+    below = ", and here the mean was nearer"
     undefined = "held patients of one value only; their C is"
     folds_caption = "C per fold"
     loss = "mean absolute error"

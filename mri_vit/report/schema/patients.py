@@ -129,7 +129,9 @@ class MapSettings(Part):
     """The settings that a map depends on."""
 
     methods: tuple[AnyMethod, ...]
-    every_class: bool = Field(default=False, description="whether classes that are not predicted have maps too")
+    every_class: bool = Field(
+        default=False, exclude_if=lambda asked: not asked, description="whether classes that are not predicted have maps too"
+    )
 
 
 class MapVerdict(Part):

@@ -152,7 +152,7 @@ def probabilities(result: Numbers, verdict: Verdict) -> str | None:
         return f"{what} are better than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
     if scaled.high < -OWN_SHARE / result.n:
         return f"{what} are worse than {same} for every patient: {figures}; 0 is no gain, 1 perfect"
-    below = ", and here they were worse" if scaled.value < 0 else ""
+    below = words.below if scaled.value < 0 else ""
     return f"No evidence that {what.lower()} are better than {same} for every patient: {figures}; that includes 0, no gain{below}"
 
 

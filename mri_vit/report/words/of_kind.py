@@ -44,6 +44,7 @@ class Words(ABC):
     explained: ClassVar[tuple[str, str]]  # whose maps explain what, as parts of a sentence
     output: ClassVar[str]  # what a model puts out, as a checklist asks it
     refuses: ClassVar[str] = ""  # what there is not, where scores are no probabilities
+    below: ClassVar[str] = ""  # behind a gain that is below 0 and not shown to be
     paired_test: ClassVar[str] = "jackknife"  # of two models' judged figures
     loss: ClassVar[str] = "Brier score"  # by which two models are compared beside it
     has_chance_row: ClassVar[bool] = False  # whether each fold's table has the standard error of random scores
