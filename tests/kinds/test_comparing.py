@@ -50,7 +50,7 @@ def test_over_repeats_a_better_model_of_classes_is_found_by_the_resampled_test()
 
 def test_two_runs_and_the_score_of_a_patient_do_not_depend_on_the_order_of_the_classes():
     table = rows(1.0, 3)
-    turned = table.rename(columns={"p0": "p2", "p2": "p0"}).assign(label=2 - table.label)
+    turned = table.rename(columns={"p0": "p2", "p2": "p0"}).assign(label=2 - table.label).reindex(columns=list(table))
     np.testing.assert_allclose(ranks(turned), ranks(table))
     shares = table[["p0", "p1", "p2"]].to_numpy()
     np.testing.assert_allclose(labels(TYPE).one_number(shares), labels(TYPE).one_number(shares[:, ::-1]))
