@@ -61,7 +61,7 @@ class ClassLabels(Labels):
 
     def one_number(self, scores: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
         """The highest probability: unlike an expected place it does not change with the order of the classes."""
-        return scores.max(axis=-1)
+        return np.asarray(scores.max(axis=-1))
 
     def scores_by(self, endpoint: Endpoint, rows: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
         names = list(endpoint.classes or ())

@@ -169,7 +169,7 @@ class Labels(ABC):
 
     def one_number(self, scores: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
         """A prediction as the one number of `known_rows`."""
-        return scores[..., 0]
+        return np.asarray(scores[..., 0])
 
     def arrays(self, people: pd.DataFrame) -> tuple[LabelRows, Float[np.ndarray, "n k"]]:
         """Labels and scores of such rows."""

@@ -41,4 +41,4 @@ class OrderedLabels(Labels):
 
 def expected(score: Float[np.ndarray, "*b k"]) -> Float[np.ndarray, "*b"]:
     """The expected grade of probabilities of grades, counted from 0; a single number is one already."""
-    return score[..., 0] if score.shape[-1] == 1 else score @ np.arange(score.shape[-1], dtype=float)
+    return np.asarray(score[..., 0] if score.shape[-1] == 1 else score @ np.arange(score.shape[-1], dtype=float))

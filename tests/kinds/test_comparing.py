@@ -54,3 +54,13 @@ def test_two_runs_and_the_score_of_a_patient_do_not_depend_on_the_order_of_the_c
     np.testing.assert_allclose(ranks(turned), ranks(table))
     shares = table[["p0", "p1", "p2"]].to_numpy()
     np.testing.assert_allclose(labels(TYPE).one_number(shares), labels(TYPE).one_number(shares[:, ::-1]))
+
+
+def test_one_patients_score_is_the_same_alone_and_among_others():
+    shares = softmax(np.random.default_rng(0).normal(size=(5, 3)), axis=1)
+    for kind in ("multiclass", "ordinal"):
+        endpoint = Endpoint(name="x", kind=kind, classes=("a", "b", "c"))
+        together = labels(endpoint).one_number(shares)
+        assert [float(labels(endpoint).one_number(one)) for one in shares] == pytest.approx(together.tolist())
+    number = Endpoint(name="y", kind="continuous")
+    assert float(labels(number).one_number(np.array([3.5]))) == 3.5
