@@ -300,7 +300,7 @@ def write_report(
     from rich.console import Console
 
     from mri_vit.report.pages import report_files  # here, because matplotlib takes seconds
-    from mri_vit.report.reading.run import Declared
+    from mri_vit.report.reading.foreign_table import Declared
 
     if design not in ("cross-validation", "external"):
         raise UsageError(f"design is {design!r}; expected cross-validation or external")

@@ -116,7 +116,7 @@ def report(
             if wrong := fault(table):  # before what takes longer to import
                 raise UsageError(f"{shown(table)}: {wrong}".replace("no such file", "no such table"))
         from mri_vit.report.pages import report_files
-        from mri_vit.report.reading.run import Declared
+        from mri_vit.report.reading.foreign_table import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
         declared = Declared(design == "external", subgroups, numbers, grades)

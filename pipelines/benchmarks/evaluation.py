@@ -16,7 +16,7 @@ from benchmarks.report import make
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.metrics.discrimination import delong_interval
 from mri_vit.report.pages import report_files
-from mri_vit.report.reading.run import run_from_tables
+from mri_vit.report.reading.foreign_table import run_from_tables
 from mri_vit.run import files
 from mri_vit.settings.recipe import CLINICAL, VIT, VOLUME
 

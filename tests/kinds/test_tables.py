@@ -16,7 +16,7 @@ from sklearn.metrics import mean_absolute_error, roc_auc_score
 from mri_vit.cli.arguments import loaded
 from mri_vit.errors import UsageError
 from mri_vit.kinds.classes import from_table
-from mri_vit.report.reading.run import Declared, run_from_tables
+from mri_vit.report.reading.foreign_table import Declared, run_from_tables
 from mri_vit.settings.schema import Endpoint
 
 NAMES, GRADES, N = ("astro", "gbm", "oligo"), ("2", "3", "4"), 120

@@ -25,7 +25,8 @@ from mri_vit.kinds.kind import with_article
 from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
-from mri_vit.report.reading.run import UNDECLARED, Declared, Run, read_run, run_from_tables
+from mri_vit.report.reading.foreign_table import UNDECLARED, Declared, run_from_tables
+from mri_vit.report.reading.run import Run, read_run
 from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, OWN, TABLES

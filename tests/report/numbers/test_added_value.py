@@ -23,6 +23,7 @@ from mri_vit.report import assembly
 from mri_vit.report.figures.endpoint_curves import added_value as forest
 from mri_vit.report.numbers import added_value, judged
 from mri_vit.report.pages import report_files
+from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
@@ -211,7 +212,7 @@ def test_a_table_from_elsewhere_is_analysed_by_its_own_columns(folder: Path, tmp
     predictions.save(own.drop_duplicates("patient"), tmp_path / "predictions.csv")
     people = tmp_path / "people.csv"
     shutil.copyfile(folder / "cohort.csv", people)
-    result = of_run(reports.run_from_tables(tmp_path / "predictions.csv", people, tmp_path), shown=("theirs",))
+    result = of_run(foreign_table.run_from_tables(tmp_path / "predictions.csv", people, tmp_path), shown=("theirs",))
     assert (result.model, result.known) == ("theirs", measured.known)
     assert analysed(result).both["risk"].value == pytest.approx(analysed(measured).both["risk"].value)
 

@@ -24,6 +24,7 @@ from made.study import sketch
 from mri_vit import style
 from mri_vit.data import predictions
 from mri_vit.report.pages import report_files
+from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.words import notation
 
@@ -465,7 +466,7 @@ def test_a_table_from_elsewhere_is_not_vouched_for(tmp_path):
     table.to_csv(tmp_path / "theirs.csv", index=False)
     people = pd.read_csv(folder / "cohort.csv", dtype=str, keep_default_na=False).drop_duplicates("patient")
     people.to_csv(tmp_path / "people.csv", index=False)
-    found = run_folder.run_from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
+    found = foreign_table.run_from_tables(tmp_path / "theirs.csv", tmp_path / "people.csv", tmp_path / "out")
     home = report_files.write_report(found, tmp_path / "out").page.parent
     words = seen(home)
     for claim in (

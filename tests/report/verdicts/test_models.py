@@ -33,6 +33,7 @@ from mri_vit.report import verdicts as verdict
 from mri_vit.report.numbers import binary, chance, characteristics, results, sites
 from mri_vit.report.numbers import survival as survival_numbers
 from mri_vit.report.numbers.chance import Background
+from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
@@ -671,7 +672,7 @@ def test_a_table_from_elsewhere_claims_no_settings_and_no_folds(tmp_path):
     people.to_csv(tmp_path / "cohort.csv", index=False)
     scores = people[["patient"]].assign(endpoint="mgmt", score=truth + np.random.default_rng(0).normal(size=n))
     scores.to_csv(tmp_path / "scores.csv", index=False)
-    found = measure(reports.run_from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
+    found = measure(foreign_table.run_from_tables(tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path))
     assert (found["design"], found["settings"], found["folds_sha256"], found["environment"]) == ("table", {}, None, {})
     told = found["endpoints"]["mgmt"]["models"]["model"]
     assert told["auc"]["value"] == pytest.approx(roc_auc_score(truth, scores.score))
@@ -688,7 +689,9 @@ def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and
     table = pd.concat(scores).assign(fold=0)
     table.to_csv(tmp_path / "scores.csv", index=False)
     asked = tmp_path / "scores.csv", tmp_path / "cohort.csv", tmp_path
-    unknown, held_out = (measure(reports.run_from_tables(*asked, reports.Declared(held_out=one))) for one in (False, True))
+    unknown, held_out = (
+        measure(foreign_table.run_from_tables(*asked, foreign_table.Declared(held_out=one))) for one in (False, True)
+    )
     assert (unknown["design"], held_out["design"]) == ("table", "held-out")
     assert (held_out["settings"], held_out["leave_out"]) == ({}, None)
     before, now = (found["endpoints"]["mgmt"]["models"]["model"] for found in (unknown, held_out))
@@ -697,7 +700,7 @@ def test_a_table_of_patients_on_whom_no_model_was_trained_is_judged_as_given_and
     assert held_out["endpoints"]["os"]["models"]["model"]["logrank"]["inflation"] == 1.0
     table.assign(fold=np.arange(len(table)) % 2).to_csv(tmp_path / "scores.csv", index=False)
     with pytest.raises(UsageError, match="2 folds; patients that no model was trained on are of one fold"):
-        reports.run_from_tables(*asked, reports.Declared(held_out=True))
+        foreign_table.run_from_tables(*asked, foreign_table.Declared(held_out=True))
 
 
 def test_the_flow_of_patients_adds_up_and_a_lost_visit_loses_no_patient(run, metrics):
