@@ -15,6 +15,7 @@ from torch import Tensor
 from mri_vit.model.heads import Head, HeadKind, KnownLabels, filled
 from mri_vit.settings.schema import Endpoint
 
+WEEK = 7.0  # days
 MIN_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to no risk that its single precision holds
 
 
@@ -25,13 +26,14 @@ class SurvivalHeads(HeadKind):
 
     def fitted(self, endpoint: Endpoint, known: KnownLabels, survival: str, intervals: int, weighted: bool) -> Head | None:
         """Hazard intervals end at quantiles of the event times, so that each holds as many events (Gensheimer & Narasimhan 2019,
-        PeerJ 7:e6257, recommend intervals that widen as events thin out).
+        PeerJ 7:e6257, recommend intervals that widen as events thin out), moved to the end of a week: no patient's day is in the
+        weights.
         """
         times = known[known[:, 1] == 1, 0]
         if len(times) == 0:
             return None
         quantiles = torch.linspace(0, 1, intervals + 1)[1:]
-        cuts = torch.quantile(times.double(), quantiles.double()).unique()
+        cuts = WEEK * (torch.quantile(times.double(), quantiles.double()) / WEEK).ceil().unique()
         return Head(endpoint, survival, tuple(cuts.tolist()))
 
     def width(self, head: Head) -> int:
