@@ -132,7 +132,8 @@ def read(path: Path, schema: str) -> tuple[dict[str, Tensor], dict[str, str]]:
     try:
         with safetensors.safe_open(str(path), "pt") as file:
             metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            # Copied to where torch aligns them: in the file they lie behind the header, by whose length last digits would change.
+            weights = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
         raise IntegrityError(f"{path}: weights cannot be read: {error}") from None
     if metadata.get("schema") != schema:
