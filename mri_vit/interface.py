@@ -115,10 +115,11 @@ def prepare_patient(patient: Patient, folder: Path | str, grid: Grid | None = No
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A trained run: its folder and its settings. `load_run` returns one."""
+    """A trained run, or a model that was exported from one: its folder and its settings. `load_run` returns one."""
 
     folder: Path
     study: Study
+    synthetic: str = ""  # how many of its patients are synthetic, in words
 
     def predict(
         self,
@@ -157,7 +158,7 @@ class FinishedRun:
         from mri_vit.finished.network_outputs import mean_of_folds  # here, because torch takes seconds
         from mri_vit.prepare import patient as preparing
 
-        run_cohort.refuse_real(self.folder, patients, allow_synthetic, "allow_synthetic=True")
+        run_cohort.refuse_real(self.folder, self.synthetic, patients, allow_synthetic, "allow_synthetic=True")
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
             for patient in patients:
@@ -194,14 +195,16 @@ class FinishedRun:
         """
         from mri_vit.crossval import folds  # here, because torch takes seconds
         from mri_vit.explain import map_jobs
+        from mri_vit.finished import exported_model
         from mri_vit.prepare import patient as preparing
 
         if self.study.model.architecture != "vit":
             raise UsageError(f"{self.folder}: maps need a Vision Transformer, found {self.study.model.architecture}")
         if not self.study.model.attends:
             raise UsageError(f"{self.folder}: {NO_BLOCK}")
-        run_cohort.refuse_real(self.folder, [patient], allow_synthetic, "allow_synthetic=True")
-        split = folds.load(self.folder / files.FOLDS, run_cohort.included(self.study, self.folder))[0]
+        run_cohort.refuse_real(self.folder, self.synthetic, [patient], allow_synthetic, "allow_synthetic=True")
+        exported = exported_model.is_model(self.folder)  # whose patients have no names
+        split = [] if exported else folds.load(self.folder / files.FOLDS, run_cohort.included(self.study, self.folder))[0]
         home = Path(folder) / patient.id
         with TemporaryDirectory(prefix="mri-vit-") as temporary:
             study = self._prepared_in(prepared or temporary)
@@ -214,12 +217,12 @@ class FinishedRun:
 
 
 def load_run(folder: Path | str) -> FinishedRun:
-    """A finished run.
+    """A finished run, or a model that `mri-vit export model` wrote.
 
     Parameters
     ----------
     folder
-        The output folder of a trained study; it may have been moved.
+        The output folder of a trained study, which may have been moved; or the folder of a model.
 
     Raises
     ------
@@ -242,12 +245,12 @@ def load_run(folder: Path | str) -> FinishedRun:
     """
     from rich.console import Console
 
+    from mri_vit.finished.exported_model import is_model, open_model
     from mri_vit.finished.trained_run import open_run
-    from mri_vit.run import integrity
 
-    study = open_run(Path(folder)).study
-    integrity.refuse_changed_run(Path(folder), Console(quiet=True), integrity.OWN_FOLDS)
-    return FinishedRun(Path(folder), study)
+    opened = open_model(Path(folder)) if is_model(Path(folder)) else open_run(Path(folder))
+    opened.refuse_changed(Console(quiet=True))
+    return FinishedRun(Path(folder), opened.study, opened.synthetic)
 
 
 def write_report(

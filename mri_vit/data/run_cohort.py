@@ -203,12 +203,12 @@ def _is_real(file: Path) -> bool:
         return False
 
 
-def refuse_real(run: Path, patients: Sequence[Patient], allowed: bool, option: str) -> list[Patient]:
+def refuse_real(run: Path, learned: str, patients: Sequence[Patient], allowed: bool, option: str) -> list[Patient]:
     """The real among the patients that a run of synthetic ones is to predict; none where the run learned from real ones alone.
 
-    Raises UsageError naming some of them unless that is `allowed`; `option` is what allows it.
+    `learned` is the run's `synthetic_clause`. Raises UsageError naming some of them unless that is `allowed`; `option` is what
+    allows it.
     """
-    learned = synthetic_clause(run)
     asked = real_patients(patients) if learned else []
     if asked and not allowed:
         names = ", ".join(patient.id for patient in asked[:SHOWN_PATIENTS]) + ", …" * (len(asked) > SHOWN_PATIENTS)

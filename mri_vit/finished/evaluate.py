@@ -47,7 +47,7 @@ def evaluate(home: Path, other: Study, given: set[str], console: Console, allow_
     with run_folder.claimed(study) as folder:
         write_bytes(json.dumps({"run": run.folder.name}).encode(), folder / files.EVALUATED)
         patients = cohort.of_study(study)
-        real = run_cohort.refuse_real(run.folder, patients, allow_synthetic, "--allow-synthetic")
+        real = run_cohort.refuse_real(run.folder, run.synthetic, patients, allow_synthetic, "--allow-synthetic")
         patients = run_cohort.freeze(study, patients, folder)
         from mri_vit.explain import map_jobs
         from mri_vit.finished import evaluated_models

@@ -12,31 +12,37 @@ import pandas as pd
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.prediction_document import AnyPredicted
 from mri_vit.kinds.kind import part
+from mri_vit.report.schema.kinds import Result
 from mri_vit.settings.schema import Endpoint
 
 if TYPE_CHECKING:
-    from mri_vit.finished.predicted_endpoints import RunResults
+    from mri_vit.finished.out_of_fold import OutOfFold
 
 
 class Strip(NamedTuple):
     """A patient's score among those of the run's patients."""
 
-    rows: pd.DataFrame
     own: float
     threshold: float
     scale: str = "score"
-    column: str = "score"  # of `known_rows`
+    column: str = "score"  # of `OutOfFold.groups`
 
 
 class Shown(ABC):
     """A kind's part of `prediction.json` and of the tables of predictions."""
+
+    def found(
+        self, endpoint: Endpoint, rows: pd.DataFrame, result: Result | None, withheld: str | None, seed: int
+    ) -> dict[str, Any]:
+        """The kind's own fields of `OutOfFold`, from a run's rows and result of an endpoint."""
+        return {}
 
     @abstractmethod
     def shown(
         self,
         endpoint: Endpoint,
         outputs: Sequence[FoldOutputs] | None,
-        run: RunResults,
+        run: OutOfFold,
         untrusted: str | None,
         about: dict[str, Any],
     ) -> AnyPredicted:
@@ -50,9 +56,9 @@ class Shown(ABC):
         """Cells of each row of the table of survival."""
         return []
 
-    def on_strip(self, result: Any, rows: pd.DataFrame) -> Strip:
-        """The patient among the run's patients, `rows` those of the own model in its table of predictions."""
-        return Strip(rows, result.value.score, result.value.threshold)
+    def on_strip(self, result: Any) -> Strip:
+        """The patient among the run's patients."""
+        return Strip(result.value.score, result.value.threshold)
 
     def question(self, value: Any) -> int | None:
         """As `heads.question` where a map has to explain the call and not what a network alone would say; else None."""

@@ -1,14 +1,13 @@
 """Predicted endpoints: a patient's network outputs and the run's results in; what is shown of each endpoint, and tables, out.
 
-A score becomes a probability by the run's out-of-fold scores and truths; an endpoint is withheld where the run's result is no
-better than chance. Letters: f folds' models, t horizons, r rows (a patient's visits and repeats), n patients, b resamples.
+A score becomes a probability by the line through the run's out-of-fold scores; an endpoint is withheld where the run's result is
+no better than chance. Letters: n networks.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,60 +16,28 @@ from jaxtyping import Float
 
 from mri_vit.finished import of_kind
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.prediction_document import AnyPredicted, NetworkScore, OfRun, Prediction, Spread, is_trusted
-from mri_vit.kinds.kind import labels, part
-from mri_vit.metrics.within_fold import leak_level
-from mri_vit.report.schema.kinds import Result
-from mri_vit.report.schema.metrics import Metrics
-from mri_vit.settings.recipe import RESHUFFLED, SHUFFLED, VIT
-from mri_vit.settings.schema import Endpoint, Study
+from mri_vit.finished.out_of_fold import OutOfFold
+from mri_vit.finished.prediction_document import AnyPredicted, NetworkScore, Prediction, Spread, is_trusted
+from mri_vit.kinds.kind import labels
+from mri_vit.settings.schema import Endpoint
 
 EVEN_PROBABILITY = 0.5  # of a calibrated probability: on either side of it a call is right more often than wrong
 UNLEARNED = "no network learned it: no fold had enough labels"
-NO_RESULT = "the run has no result of its own model for it"
-SUSPICIOUS = (
-    "labels may leak through the study's design: a network trained on permuted labels seems to predict them, and no second"
-    " permutation has confirmed or refuted this"
-)
-CONFOUNDED = "the model may recognise the site instead: within single sites it is no better than chance"
 OUTSIDE = {"within": "false", "outside": "true", "not known": ""}  # by placement
 
 
-@dataclass(frozen=True)
-class RunResults:
-    """The run's results that a prediction rests on: its metrics, and its own model's out-of-fold rows."""
-
-    metrics: Metrics
-    rows: pd.DataFrame  # of predictions.csv, the own model's
-    seed: int
-    endpoints: Mapping[str, Endpoint]  # by name
-
-    @classmethod
-    def of(cls, metrics: Metrics, predictions: pd.DataFrame, study: Study) -> RunResults:
-        own = predictions.loc[predictions.model == VIT]
-        return cls(metrics, own, study.seed, {endpoint.name: endpoint for endpoint in study.endpoints})
-
-    def of_endpoint(self, name: str) -> pd.DataFrame:
-        """The rows of one endpoint."""
-        return self.rows.loc[self.rows.endpoint == name]
-
-
 def of_endpoint(
-    endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults, show_untrusted: bool, doubt: str | None = None
+    endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: OutOfFold, show_untrusted: bool, doubt: str | None = None
 ) -> AnyPredicted:
     """What is shown of one endpoint; `show_untrusted` shows also what the run predicts no better than chance, with the reason.
 
     `doubt` says why nothing of the run holds for this patient; a value that is shown then carries it.
     """
     own = _with_head(outputs, endpoint.name)
-    reason = reason_withheld(run.metrics, endpoint.name) if own else UNLEARNED
+    reason = run.withheld if own else UNLEARNED
     shown = reason is None or (show_untrusted and reason != UNLEARNED)
     untrusted = "; ".join(filter(None, (doubt, reason))) or None
-    about = {
-        "of_run": result_of_run(run.metrics, endpoint.name),
-        "withheld": None if shown else reason,
-        "untrusted": untrusted if shown else None,
-    }
+    about = {"of_run": run.of_run, "withheld": None if shown else reason, "untrusted": untrusted if shown else None}
     return of_kind.of(endpoint.kind).shown(endpoint, own if shown else None, run, untrusted, about)
 
 
@@ -83,7 +50,7 @@ def per_cent(share: float) -> str:
     return f"{min(100 * share, 49.9):.1f} %" if round(100 * share) == 50 and share < EVEN_PROBABILITY else f"{100 * share:.0f} %"
 
 
-def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], rows: pd.DataFrame, place: int | None = None) -> dict[str, Any]:
+def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: OutOfFold, place: int | None = None) -> dict[str, Any]:
     """The fields that all kinds have; the score is the mean over folds of each fold's mean over seeds.
 
     `place` is that of the class whose probability is the score, of classes without an order.
@@ -100,15 +67,14 @@ def shared(endpoint: Endpoint, outputs: Sequence[FoldOutputs], rows: pd.DataFram
     )
     each = np.array([network.score for network in networks])
     mean = number(np.mean([fold.mean(name) for fold in outputs], axis=0))
-    of_others = of_labels.scores_by(endpoint, rows.astype({"score": float}), ["patient"])
-    others = of_others["score" if place is None else f"p{place}"].to_numpy(float)
+    others = np.array(run.scores.get("score" if place is None else f"p{place}", ()))
     below = (others < mean).mean() + (others == mean).mean() / 2 if len(others) else math.nan
     return {
         "score": mean,
-        "threshold": float(rows.threshold.mean()),
+        "threshold": run.threshold,
         "percentile": round(100 * float(below), 1),
         "percentile_n": len(others),
-        "percentile_note": _note(len(networks), int(rows.groupby("patient").repeat.nunique().max()) if len(rows) else 1),
+        "percentile_note": _note(len(networks), run.repeats),
         "networks": networks,
         "spread": Spread(networks=len(each), deviation=deviation(each), minimum=float(each.min()), maximum=float(each.max())),
     }
@@ -124,43 +90,6 @@ def _note(networks: int, repeats: int) -> str:
 
 def deviation(values: Float[np.ndarray, " n"]) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else math.nan
-
-
-def result_of_run(metrics: Metrics, endpoint: str) -> OfRun | None:
-    """The run's result of its own model for an endpoint; None where it has none."""
-    result = _own(metrics, endpoint)
-    if result is None:
-        return None
-    return OfRun(
-        measure=part(result.kind_of, "labels").measure,
-        estimate=result.judged,
-        patients=result.n,
-        marked=getattr(result, "positive", getattr(result, "events", result.n)),
-        kind=result.verdict_kind,
-        verdict=result.verdict,
-    )
-
-
-def reason_withheld(metrics: Metrics, endpoint: str) -> str | None:
-    """Why a prediction of an endpoint is withheld; None where the run predicts it better than chance and nothing casts doubt."""
-    result = _own(metrics, endpoint)
-    if result is None:
-        return NO_RESULT
-    if result.verdict_kind != "better":
-        return f"the run's verdict is “{result.verdict}”"
-    if result.too_good:
-        return f"the run's result is {result.too_good}"
-    permuted = {name: of.models[SHUFFLED] for name, of in metrics.endpoints.items() if SHUFFLED in of.models}
-    tested_again = RESHUFFLED in metrics.endpoints[endpoint].models
-    if endpoint in permuted and not tested_again and permuted[endpoint].chance_test.p <= leak_level(len(permuted)):
-        return SUSPICIOUS
-    if result.within_sites and result.within_sites.confounded:
-        return CONFOUNDED
-    return None
-
-
-def _own(metrics: Metrics, endpoint: str) -> Result | None:
-    return metrics.endpoints[endpoint].models.get(VIT) if endpoint in metrics.endpoints else None
 
 
 def tables(written: Mapping[str, Prediction], outputs: Mapping[str, Sequence[FoldOutputs]]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -25,7 +25,7 @@ from mri_vit.explain.outputs.overlays import OPACITY, SCALE
 from mri_vit.explain.outputs.records import RESEARCH, MapRecord, NetworkId, parse
 from mri_vit.finished import of_kind, predicted_endpoints, prediction_document, reference
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.predicted_endpoints import RunResults
+from mri_vit.finished.out_of_fold import MONTH_DAYS, OutOfFold
 from mri_vit.finished.prediction_document import (
     AnyPredicted,
     Distribution,
@@ -35,21 +35,21 @@ from mri_vit.finished.prediction_document import (
     Preparation,
     QcFinding,
     ReadFile,
-    RunFacts,
     ShownMap,
     Survival,
 )
 from mri_vit.finished.reference import Reference
+from mri_vit.finished.trained_model import TrainedModel
 from mri_vit.finished.trained_run import Place
 from mri_vit.model import network
 from mri_vit.prepare.prepared import PREPARE_AGAIN, load_record
 from mri_vit.prepare.tumour import described, of_record
 from mri_vit.qc.check import findings_of
 from mri_vit.report import verdicts
+from mri_vit.report.numbers import measures
 from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.parts import Step, Tumour
-from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words import map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
@@ -73,10 +73,8 @@ Endpoints = Mapping[str, AnyPredicted]  # by name
 class Basis:
     """What is the same for every patient of one command."""
 
-    facts: RunFacts
-    of_run: RunResults
+    model: TrainedModel
     reference: Reference | str
-    weights: Mapping[Place, Path]  # of each fold's first network
     synthetic: Mapping[str, str]  # by real patient of a run of synthetic ones, why nothing of the run holds
     show_untrusted: bool
     home: Path  # from which files are named
@@ -102,7 +100,9 @@ def write_patient(
     compared = time.monotonic()
     doubt = basis.synthetic.get(patient.id)
     endpoints = {
-        endpoint.name: predicted_endpoints.of_endpoint(endpoint, outputs, basis.of_run, basis.show_untrusted, doubt)
+        endpoint.name: predicted_endpoints.of_endpoint(
+            endpoint, outputs, basis.model.endpoints[endpoint.name], basis.show_untrusted, doubt
+        )
         for endpoint in study.endpoints
     }
     no_maps = why_no_maps(study.model, [name for name, endpoint in endpoints.items() if endpoint.value is not None])
@@ -110,8 +110,7 @@ def write_patient(
         maps, explained = None, explained_fold(outputs, endpoints)
         if no_maps is None:
             place = (explained.repeat, explained.fold)
-            scored = basis.of_run.metrics.map_scores
-            maps = _write_maps(patient, study, basis.weights[place], place, endpoints, scored, beside)
+            maps = _write_maps(patient, study, basis.model, place, endpoints, beside)
             no_maps = NO_HEAD if maps is None else None
         shutil.copyfile(prepared / files.QC, beside / files.QC)
         with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
@@ -128,7 +127,7 @@ def write_patient(
             notice=NOTICE,
             patient=patient.id,
             made=datetime.now(UTC).isoformat(timespec="seconds"),
-            run=basis.facts,
+            run=basis.model.facts,
             preparation=preparation,
             known=known,
             distribution=distribution,
@@ -140,7 +139,7 @@ def write_patient(
             versions=dict(basis.versions),
         )
         write_bytes(prediction_document.dumps(made).encode(), beside / prediction_document.FILE)
-        write_page(made, basis.of_run, prepared, patient.tumour_mask or patient.drawn_mask, beside)
+        write_page(made, study, basis.model.endpoints, prepared, patient.tumour_mask or patient.drawn_mask, beside)
     return made
 
 
@@ -198,8 +197,8 @@ def _remarks(
     """What a reader must know before any number, the most serious first."""
     if patient.id in basis.synthetic:
         yield basis.synthetic[patient.id]
-    elif basis.facts.synthetic:
-        yield f"the run was trained on synthetic patients ({basis.facts.synthetic}), and this patient is synthetic too"
+    elif basis.model.facts.synthetic:
+        yield f"the run was trained on synthetic patients ({basis.model.facts.synthetic}), and this patient is synthetic too"
     if known.twin or known.same_id or known.exposed:
         yield known.sentence
     if distribution.placement != "within":
@@ -238,19 +237,18 @@ def opposed(fold: FoldOutputs, endpoints: Endpoints) -> list[str]:
 def _write_maps(
     patient: Patient,
     study: Study,
-    weights: Path,
+    model: TrainedModel,
     place: Place,
     endpoints: Endpoints,
-    scored: MapEvaluation | None,
     folder: Path,
 ) -> Maps | None:
     """Write one network's maps of the shown endpoints into `folder`/maps; None where the network has none of their heads.
 
     Maps explain the call of a marker or class, whatever this network alone would call. Heads of withheld endpoints are
-    removed first, so that no map, title or share reveals them. `scored` is the run's evaluation of its maps.
+    removed first, so that no map, title or share reveals them.
     """
     shown = [name for name, endpoint in endpoints.items() if endpoint.value is not None]
-    whole = network.load(weights).to("cuda" if torch.cuda.is_available() else "cpu").eval()
+    whole = network.load(model.networks[place] / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu").eval()
     net = network.with_heads(whole, shown)
     if not net.heads:
         return None
@@ -263,8 +261,8 @@ def _write_maps(
         record = parse(MapRecord, read_json(file))
     maps = []
     for entry in record.maps:
-        found = () if entry.of_class else verdicts.map_verdicts(entry.method, entry.endpoint, scored)  # which no run scores
-        judged = tuple(row for row in found if row.endpoint in shown)
+        found = () if entry.of_class else model.maps.get(entry.method, ())  # which no run scores
+        judged = tuple(row for row in found if row.endpoint in shown and entry.endpoint in ("", row.endpoint))
         maps.append(
             ShownMap(
                 method=entry.method,
@@ -295,15 +293,17 @@ def _write_maps(
     )
 
 
-def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path | None, folder: Path) -> None:
+def write_page(
+    made: Prediction, study: Study, run: Mapping[str, OutOfFold], prepared: Path, tumour: Path | None, folder: Path
+) -> None:
     """Write `index.html`, its volumes and `viewer/` into a patient's folder, which can then be passed on by itself.
 
     Parameters
     ----------
     made
         The document; its maps and picture are in `folder` already.
-    run
-        Its out-of-fold scores are drawn beside the patient's, for shown endpoints only.
+    study, run
+        The endpoints, and the out-of-fold scores of each, which are drawn beside the patient's, for shown endpoints only.
     prepared, tumour
         The prepared patient, and the tumour's mask in the reference's space if there is one.
     """
@@ -312,6 +312,7 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     patient_map = Map(made.patient, folder, facts)
     channel = made.preparation.reference
     drawable = page_pictures.drawable(patient_map, channel)
+    shown = {name for name, one in made.endpoints.items() if one.value}
     drawn = page_pictures.viewer_volumes(prepared, patient_map if drawable else None, tumour, facts["maps"], channel)
     write_bytes(f"window.patientVolumes = {json.dumps(drawn)};\n".encode(), folder / VOLUMES)
     patient_pages.write_viewer(folder / "viewer")
@@ -334,9 +335,9 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
         qc=files.QC,
         tumour=described(made.preparation.tumour.model_dump(exclude_none=True)),
         given=[MASKS.get(file.holds) or recipe.title(file.holds) for file in made.preparation.read],
-        strips={name: _strip(run, run.endpoints[name], one) for name, one in made.endpoints.items() if one.value},
-        scales={name: _on_strip(run, name, one).scale for name, one in made.endpoints.items() if one.value},
-        curves={name: _curve(run, name, one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
+        strips={one.name: _strip(run[one.name], one, made.endpoints[one.name]) for one in study.endpoints if one.name in shown},
+        scales={name: _on_strip(one).scale for name, one in made.endpoints.items() if name in shown},
+        curves={name: _curve(run[name], one) for name, one in made.endpoints.items() if isinstance(one, Survival) and one.value},
         strip_width=page_pictures.STRIP_WIDTH,
         curve_size=(page_pictures.CURVE_WIDTH, page_pictures.CURVE_HEIGHT),
         figures_shown=MEASURES_SHOWN,
@@ -348,20 +349,20 @@ def write_page(made: Prediction, run: RunResults, prepared: Path, tumour: Path |
     write_bytes(text.encode(), folder / files.PAGE)
 
 
-def _on_strip(run: RunResults, name: str, one: AnyPredicted) -> of_kind.Strip:
-    return of_kind.of(one.kind).on_strip(one, run.of_endpoint(name))
+def _on_strip(one: AnyPredicted) -> of_kind.Strip:
+    return of_kind.of(one.kind).on_strip(one)
 
 
-def _strip(run: RunResults, endpoint: Endpoint, one: AnyPredicted) -> page_pictures.ScoreStrip:
-    found = _on_strip(run, endpoint.name, one)
-    return page_pictures.score_strip(found.rows, endpoint, *found[1:])
+def _strip(run: OutOfFold, endpoint: Endpoint, one: AnyPredicted) -> page_pictures.ScoreStrip:
+    found = _on_strip(one)
+    ends = measures.of(endpoint).score_ends
+    return page_pictures.score_strip(run.groups.get(found.column, {}), ends, found.own, found.threshold, found.scale)
 
 
-def _curve(run: RunResults, name: str, one: Survival) -> page_pictures.SurvivalCurve:
+def _curve(run: OutOfFold, one: Survival) -> page_pictures.SurvivalCurve:
     assert one.value is not None
-    known = run.of_endpoint(name).dropna(subset=["time_days", "event"]).drop_duplicates("patient")
-    of_all = page_pictures.cohort_curve(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
-    return page_pictures.survival_curve([(at.days, at.survival) for at in one.value.horizons], of_all)
+    of_all = [(month * MONTH_DAYS, alive) for month, alive in enumerate(run.alive)]
+    return page_pictures.survival_curve([(at.days, at.survival) for at in one.value.horizons], page_pictures.polyline(of_all))
 
 
 def _of_map(one: ShownMap, made: Prediction) -> dict[str, object]:

@@ -76,7 +76,7 @@ def reference_of_run(run: TrainedRun, step: Callable[[], None]) -> Reference | s
     `step` is called after each fold whose network has read its patients.
     """
     depends_on = _depends_on(run)
-    if stored := _read(run.folder / FILE, depends_on):
+    if stored := _stored(run.folder / FILE, depends_on):
         return stored
     first = first_visits(run.patients)
     try:
@@ -90,7 +90,7 @@ def reference_of_run(run: TrainedRun, step: Callable[[], None]) -> Reference | s
         )
     made = _made(run, first, step)
     with suppress(OSError):  # a read-only run: the reference is made again the next time
-        _write(made, depends_on, run.folder / FILE)
+        write(made, run.folder / FILE, depends_on)
     return made
 
 
@@ -135,7 +135,8 @@ def _cloud(features: Float[np.ndarray, "n d"]) -> Cloud:
     return Cloud(features.mean(axis=0).astype(float), fitted.precision_ / np.outer(deviation, deviation))
 
 
-def _write(made: Reference, depends_on: str, file: Path) -> None:
+def write(made: Reference, file: Path, depends_on: str = "") -> None:
+    """Write a reference; `depends_on` is the hash of what it was made from."""
     tensors: dict[str, np.ndarray] = {"distance": made.distance}
     for (repeat, fold), cloud in made.clouds.items():
         tensors |= {f"{repeat} {fold} {name}": np.asarray(value) for name, value in asdict(cloud).items()}
@@ -146,17 +147,22 @@ def _write(made: Reference, depends_on: str, file: Path) -> None:
         sort_header(beside)
 
 
-def _read(file: Path, depends_on: str) -> Reference | None:
+def _stored(file: Path, depends_on: str) -> Reference | None:
     """The stored reference; None where there is none, or its inputs have changed."""
     try:
-        with safetensors.safe_open(str(file), "np") as opened:
-            header: dict[str, Any] = opened.metadata() or {}
-            if (header.get("schema"), header.get("rests_on")) != (SCHEMA, depends_on):
-                return None
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
-            people = json.loads(header["patients"])
+        return read(file, depends_on)
     except (OSError, safetensors.SafetensorError, ValueError, KeyError):
         return None
+
+
+def read(file: Path, depends_on: str = "") -> Reference:
+    """A written reference. Raises ValueError where it is of another version or was made from something else."""
+    with safetensors.safe_open(str(file), "np") as opened:
+        header: dict[str, Any] = opened.metadata() or {}
+        if (header.get("schema"), header.get("rests_on")) != (SCHEMA, depends_on):
+            raise ValueError(f"{file}: found {header.get('schema')}, made from {header.get('rests_on')}; expected {SCHEMA}")
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 (not a dict)
+        people = json.loads(header["patients"])
     positions = sorted({(int(words[0]), int(words[1])) for name in tensors if len(words := name.split()) == 3})
     clouds = {
         (r, f): Cloud(tensors[f"{r} {f} mean"], tensors[f"{r} {f} precision"], tensors[f"{r} {f} middle"].item())
@@ -164,6 +170,12 @@ def _read(file: Path, depends_on: str) -> Reference | None:
     }
     measured = [Figures({Name(figure, scan): value for figure, scan, value in values}, quantiles) for values, quantiles in people]
     return Reference(measured, tensors["distance"], clouds)
+
+
+def unnamed(known: Reference) -> Reference:
+    """The same patients in the order of their distances and not of the run's table: none can be found by their place."""
+    order = np.argsort(known.distance, kind="stable")
+    return Reference([known.patients[index] for index in order], known.distance[order], known.clouds)
 
 
 class Name(NamedTuple):
@@ -320,7 +332,7 @@ def distribution_table(
         columns[Name(HISTOGRAM, scan)] = _histogram_distance([patient.quantiles.get(scan) for patient in patients])
     read = [known.clouds[position].log_distance(own[None])[0] for position, own in features.items() if position in known.clouds]
     columns[Name(FEATURES, "")] = np.exp([*known.distance, np.median(read) if read else math.nan])
-    kept = {name: column for name, column in columns.items() if np.isfinite(column[:-1]).mean() >= MIN_KNOWN_SHARE}
+    kept = {name: columns[name] for name in sorted(columns) if np.isfinite(columns[name][:-1]).mean() >= MIN_KNOWN_SHARE}
     return list(kept), np.stack(list(kept.values()), axis=1)
 
 

@@ -1,16 +1,13 @@
-"""A trained run: its settings, folds and networks, and whether it knows a patient. Quick to import: what it needs for less than a
-refusal is imported where it is needed.
-
-Patients are compared by the voxels of their scans; an equal id alone is a warning.
+"""A trained run: its settings, folds and networks. Quick to import: what it needs for less than a refusal is imported where it is
+needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -20,14 +17,9 @@ from mri_vit.crossval.folds import Split
 from mri_vit.data import cohort, run_cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.errors import UsageError
-from mri_vit.finished.prediction_document import Known
-from mri_vit.run import files, folder
+from mri_vit.run import files, folder, integrity
 from mri_vit.run.integrity import as_written, read_json
-from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.settings.schema import Study
-
-if TYPE_CHECKING:
-    from mri_vit.prepare.patient import Excluded
 
 Place = tuple[int, int]  # repeat and fold, counted from 0
 
@@ -77,6 +69,15 @@ class TrainedRun:
                 yield (repeat, fold), *parts(self.patients, ids, self.study, fold_seed(self.study.seed, repeat, fold))
 
     @property
+    def synthetic(self) -> str:
+        """How many of its patients are synthetic, as a clause; "" where all are real."""
+        return run_cohort.synthetic_clause(self.folder)
+
+    def refuse_changed(self, console: Console) -> None:
+        """Raise IntegrityError where a file of the run or of its own folds was changed after it was written."""
+        integrity.refuse_changed_run(self.folder, console, integrity.OWN_FOLDS)
+
+    @property
     def notes(self) -> dict[str, str]:
         """Remarks on its models. Raises UsageError where it recorded none."""
         return read_json(self._record(files.NOTES))
@@ -95,17 +96,11 @@ class TrainedRun:
 
         return next((self.scans[sha256] for sha256 in voxels(prepared) if sha256 in self.scans), None)
 
-    def training_clause(self, subject: str) -> str:
-        """How many of its networks saw one of its patients in training, and what that does to their scores."""
+    def networks_that_saw(self, subject: str) -> int:
+        """How many of its networks saw one of its patients in training."""
         visits = {patient.id for patient in self.patients if patient.subject == subject}
-        saw = [bool(visits.difference(self.splits[repeat][fold])) for repeat, fold in self.networks]
-        of, count = len(saw) * self.study.train.seeds, sum(saw) * self.study.train.seeds
-        if not count:
-            return f"none of {counted(of, 'network')} saw this patient in training"
-        return (
-            f"{count} of {counted(of, 'network')} saw this patient in training, so the scores are not out-of-fold and look better"
-            " than they are"
-        )
+        saw = sum(bool(visits.difference(self.splits[repeat][fold])) for repeat, fold in self.networks)
+        return saw * self.study.train.seeds
 
     def _record(self, name: str) -> Path:
         file = self.folder / name
@@ -140,50 +135,6 @@ def refuse_own_patients(run: TrainedRun, study: Study, patients: Sequence[Patien
             raise UsageError(
                 f"{study.cohort}: patient {patient.id} has a scan of {twin}, whom the run {run.folder} was trained on"
             )
-
-
-def overlap(run: TrainedRun, prepared: Path, patients: Sequence[Patient], console: Console) -> dict[str, Known]:
-    """By patient whether the run, or the weights it started from, saw them in training; warns of those it did.
-
-    Raises IntegrityError where the run's hashes of voxels are damaged, UsageError where an older version recorded none.
-    """
-    from mri_vit.model.weights import image_exposed, label_exposed
-
-    weights = [home / files.WEIGHTS for home in run.networks.values()]
-    exposed = {name for file in weights for known in (label_exposed, image_exposed) for name in known(file)} - run.subjects
-    overlaps = {}
-    for patient in patients:
-        twin, subject = run.twin(prepared / patient.id), patient.subject
-        same_id, is_exposed = subject in run.subjects, subject in exposed
-        sentence = "The run was not trained on these scans."
-        if twin:
-            seen = run.training_clause(next((p.subject for p in run.patients if p.id == twin), twin))
-            sentence = f"A scan has the same voxels as one of {twin}, a patient of the run: {seen}."
-        elif same_id:
-            seen = run.training_clause(subject)
-            sentence += f" The run has another patient called {subject}: if they are the same person, {seen}."
-        if is_exposed:
-            sentence += f" The weights it started from were trained on a patient called {subject} as well."
-        if twin or same_id or is_exposed:
-            say(console, f"{patient.id}: {sentence}", WARNING)
-        overlaps[patient.id] = Known(twin=twin, same_id=same_id, exposed=is_exposed, sentence=sentence)
-    return overlaps
-
-
-def refused_patients(run: TrainedRun, cohort: Path, overlaps: Mapping[str, Known], console: Console) -> Excluded:
-    """The patients the run was trained on, as excluded. Raises UsageError that names both where no other patient is left."""
-    reasons = {
-        name: f"has a scan of {known.twin}, whom the run {run.folder.name} was trained on, so a score would look better than it"
-        " is; --allow-known predicts anyway, and marks the prediction"
-        for name, known in overlaps.items()
-        if known.twin
-    }
-    if len(reasons) == len(overlaps):
-        name, reason = next(iter(reasons.items()))
-        raise UsageError(f"{cohort}: patient {name} {reason}")
-    for name, reason in reasons.items():
-        say(console, f"excluded {name}: {reason}", WARNING)
-    return [{"patient": name, "file": "", "reason": reason} for name, reason in reasons.items()]
 
 
 def lacking(run: TrainedRun) -> dict[str, str]:

@@ -11,7 +11,8 @@ import pandas as pd
 
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.of_kind import Shown, Strip
-from mri_vit.finished.predicted_endpoints import RunResults, shared
+from mri_vit.finished.out_of_fold import OutOfFold
+from mri_vit.finished.predicted_endpoints import shared
 from mri_vit.finished.prediction_document import ClassValue, Multiclass, Ordinal, Spread
 from mri_vit.kinds.class_measures import ClassMeasures
 from mri_vit.kinds.kind import part
@@ -29,14 +30,14 @@ class ClassShown(Shown):
         self,
         endpoint: Endpoint,
         outputs: Sequence[FoldOutputs] | None,
-        run: RunResults,
+        run: OutOfFold,
         untrusted: str | None,
         about: dict[str, Any],
     ) -> Multiclass | Ordinal:
         value = None if outputs is None else self._value(endpoint, outputs, run)
         return self.document(kind=self.kind, classes=endpoint.classes or (), value=value, **about)  # type: ignore[arg-type]
 
-    def _value(self, endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults) -> ClassValue:
+    def _value(self, endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: OutOfFold) -> ClassValue:
         names = endpoint.classes or ()
         each = np.array([scores[endpoint.name] for fold in outputs for scores in fold.scores])  # (networks, classes)
         mean = np.mean([fold.mean(endpoint.name) for fold in outputs], axis=0)
@@ -57,7 +58,7 @@ class ClassShown(Shown):
             call=f"Called {called}{how}: {100 * mean[names.index(called)]:.0f} %; {agreeing} of {len(each)} networks call it so.",
             probabilities=dict(zip(names, mean.tolist(), strict=True)),
             spreads=spread,
-            **shared(endpoint, outputs, run.of_endpoint(endpoint.name), None if self.ordered else names.index(called)),
+            **shared(endpoint, outputs, run, None if self.ordered else names.index(called)),
         )
 
     def _called(self, probabilities: np.ndarray) -> int:
@@ -66,13 +67,13 @@ class ClassShown(Shown):
         expected = float(probabilities @ np.arange(len(probabilities)))
         return int(measures.called(pd.DataFrame({**columns, "score": [expected]}))[0])
 
-    def on_strip(self, result: Multiclass | Ordinal, rows: pd.DataFrame) -> Strip:
+    def on_strip(self, result: Multiclass | Ordinal) -> Strip:
         value = result.value
         assert value is not None
         if self.ordered:
-            return Strip(rows, value.score, math.nan, f"expected grade, 0 is {result.classes[0]}")
+            return Strip(value.score, math.nan, f"expected grade, 0 is {result.classes[0]}")
         place = result.classes.index(value.side or "")
-        return Strip(rows, value.score, math.nan, f"probability of {value.side}", f"p{place}")
+        return Strip(value.score, math.nan, f"probability of {value.side}", f"p{place}")
 
     def question(self, value: ClassValue) -> int | None:
         return None if self.ordered else list(value.probabilities).index(value.side or "")

@@ -9,7 +9,7 @@ import pytest
 from mri_vit.crossval import comparators
 from mri_vit.data import cohort
 from mri_vit.errors import UsageError
-from mri_vit.finished.predict import beginning_and_licence
+from mri_vit.finished.trained_model import beginning_and_licence
 from mri_vit.model import network
 from mri_vit.model.network import Network
 from mri_vit.model.weights import licence_of

@@ -95,15 +95,13 @@ def test_a_run_says_of_itself_that_it_is_synthetic_and_an_older_one_by_its_ids(t
 def test_real_patients_are_refused_to_a_synthetic_run_unless_that_is_asked_for(scans, tmp_path):
     made_up = moved(scans, tmp_path / "a")
     real = saved_elsewhere(made_up, tmp_path / "b")
-    of_made_up, of_real = (
-        run_of(tmp_path / name, notes, ["P1"])
-        for name, notes in (("m", {"synthetic": "1 of 1 patients are synthetic"}), ("r", {}))
-    )
+    learned = run_cohort.synthetic_clause(run_of(tmp_path / "m", {"synthetic": "1 of 1 patients are synthetic"}, ["P1"]))
+    from_real = run_cohort.synthetic_clause(run_of(tmp_path / "r", {}, ["P1"]))
     with pytest.raises(UsageError, match=r"1 of 1 patients are synthetic.*1 of the 2 patients here are real \(real\).*--allow"):
-        run_cohort.refuse_real(of_made_up, [made_up, real], False, "--allow-synthetic")
-    assert run_cohort.refuse_real(of_made_up, [made_up, real], True, "--allow-synthetic") == [real]
-    assert run_cohort.refuse_real(of_made_up, [made_up], False, "--allow-synthetic") == []
-    assert run_cohort.refuse_real(of_real, [made_up, real], False, "--allow-synthetic") == []
+        run_cohort.refuse_real(tmp_path, learned, [made_up, real], False, "--allow-synthetic")
+    assert run_cohort.refuse_real(tmp_path, learned, [made_up, real], True, "--allow-synthetic") == [real]
+    assert run_cohort.refuse_real(tmp_path, learned, [made_up], False, "--allow-synthetic") == []
+    assert run_cohort.refuse_real(tmp_path, from_real, [made_up, real], False, "--allow-synthetic") == []
 
 
 def test_a_study_notes_its_marked_patients_and_all_where_its_words_or_ids_say_so(tiny: Study):

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy.special import expit
 
-from mri_vit.finished import predicted_endpoints, predicted_patient
+from mri_vit.finished import out_of_fold, predicted_endpoints, predicted_patient
 from mri_vit.finished.network_outputs import FoldOutputs
-from mri_vit.finished.predicted_endpoints import RunResults
+from mri_vit.finished.out_of_fold import OutOfFold
 from mri_vit.finished.prediction_document import Binary
 from mri_vit.kinds.binary.shown import on_line
 from mri_vit.report.schema.metrics import Metrics
@@ -18,14 +18,14 @@ from mri_vit.settings.schema import Endpoint
 MARKER = Endpoint(name="mgmt", kind="binary")
 
 
-def run(threshold: float, shift: float = 0.3, patients: int = 120) -> RunResults:
+def run(threshold: float, shift: float = 0.3, patients: int = 120) -> OutOfFold:
     """A run whose scores are too low by `shift` in log odds, and whose threshold was chosen for its own scores."""
     generator = np.random.default_rng(0)
     base = generator.normal(size=patients)
     truth = generator.random(patients) < expit(1.5 * base + shift)
     rows = {"patient": [f"R{i}" for i in range(patients)], "model": "vit", "endpoint": "mgmt", "repeat": 0, "fold": 0}
     table = pd.DataFrame({**rows, "score": expit(base), "truth": truth * 1.0, "threshold": threshold})
-    return RunResults(Metrics.model_construct(), table, 0, {})
+    return out_of_fold.of_endpoint(MARKER, table, Metrics.model_construct(endpoints={}), 0)
 
 
 def said(*scores: float) -> list[FoldOutputs]:
@@ -35,8 +35,8 @@ def said(*scores: float) -> list[FoldOutputs]:
 @pytest.fixture(autouse=True)
 def _trusted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The run told every endpoint from chance."""
-    monkeypatch.setattr(predicted_endpoints, "reason_withheld", lambda *_: None)
-    monkeypatch.setattr(predicted_endpoints, "result_of_run", lambda *_: None)
+    monkeypatch.setattr(out_of_fold, "reason_withheld", lambda *_: None)
+    monkeypatch.setattr(out_of_fold, "result_of_run", lambda *_: None)
 
 
 def shown(scores: list[float], threshold: float, shift: float = 0.3, doubt: str | None = None) -> Binary:

@@ -17,12 +17,12 @@ from made.prediction import EXAMPLE
 from made.study import make_tiny
 from PIL import Image
 
+from mri_vit.finished import out_of_fold
 from mri_vit.finished import predicted_patient as prediction_page
-from mri_vit.finished.predicted_endpoints import RunResults
 from mri_vit.finished.prediction_document import Prediction
-from mri_vit.report.pages import page_pictures
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings import schema
+from mri_vit.settings.schema import Study
 
 pytestmark = pytest.mark.long(22)
 
@@ -35,7 +35,7 @@ def rows() -> pd.DataFrame:
     truth = generator.random(40) < 0.5
     score = np.clip(0.5 + 0.3 * (truth - 0.5) + generator.normal(scale=0.2, size=40), 0, 1)
     people = {"patient": [f"R{index}" for index in range(40)], "model": "vit", "repeat": 0, "fold": 0}
-    marker = pd.DataFrame({**people, "endpoint": "mgmt", "score": score, "truth": truth.astype(float)})
+    marker = pd.DataFrame({**people, "threshold": 0.5, "endpoint": "mgmt", "score": score, "truth": truth.astype(float)})
     times = {"time_days": generator.exponential(400, 40) + 1, "event": (generator.random(40) < 0.7).astype(float)}
     survival = pd.DataFrame({**people, "endpoint": "os", "score": generator.normal(size=40), **times})
     return pd.concat([marker, marker.assign(endpoint="pten", score=0.123456), survival])
@@ -54,14 +54,11 @@ def written(prepared: Path, folder: Path, patient: str = "P001") -> Path:
     told = copy.deepcopy(EXAMPLE) | {"patient": patient, "maps": None, "no_maps": "none were made"}
     folder.mkdir(exist_ok=True)
     Image.new("RGB", (400, 300)).save(folder / "qc.png")
-    made = Prediction.model_validate(told)
-    prediction_page.write_page(
-        made,
-        RunResults(Metrics.model_construct(), rows(), 0, {one.name: one for one in schema.DEFAULT_ENDPOINTS}),
-        prepared,
-        None,
-        folder,
-    )
+    made, study = Prediction.model_validate(told), Study.model_construct(endpoints=schema.DEFAULT_ENDPOINTS, seed=0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(out_of_fold, "reason_withheld", lambda *_: None)  # so that the marker's scores are calibrated
+        found = out_of_fold.of_study(study, Metrics.model_construct(endpoints={}), rows())
+    prediction_page.write_page(made, study, found, prepared, None, folder)
     return folder / "index.html"
 
 
@@ -128,9 +125,10 @@ def test_the_folder_opens_alone_draws_the_scans_and_breaks_no_rule_of_accessibil
 def test_a_patient_of_several_repeats_is_one_dot():
     one = rows().query("endpoint == 'mgmt'")
     repeated = pd.concat([one.assign(score=one.score - 0.1), one.assign(score=one.score + 0.1, repeat=1)])
-    drawn, again = (page_pictures.score_strip(table, schema.DEFAULT_ENDPOINTS[0], 0.5, 0.5) for table in (one, repeated))
-    assert [name for name, _ in drawn.groups] == [name for name, _ in again.groups]
-    assert sum(len(dots) for _, dots in drawn.groups) == 40
+    drawn, again = (out_of_fold.groups(schema.DEFAULT_ENDPOINTS[0], table)["score"] for table in (one, repeated))
+    assert list(drawn) == list(again)
+    assert sum(map(len, drawn.values())) == 40
+    assert [score for group in drawn.values() for score in group] == pytest.approx([s for group in again.values() for s in group])
 
 
 def test_a_hostile_id_stays_text(prepared, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from made.metrics import filled
 from made.run import make_run
 
-from mri_vit.finished import predicted_endpoints, run_metrics
+from mri_vit.finished import out_of_fold, run_metrics
 from mri_vit.report import assembly
 from mri_vit.report.schema import metrics as schema
 from mri_vit.report.schema.metrics import Metrics
@@ -39,15 +39,15 @@ FOUND = {"chance_test": {"p": 0.001}}
     ],
 )
 def test_an_endpoint_is_withheld_with_the_reason_unless_the_run_told_it_from_chance(own, others, said):
-    reason = predicted_endpoints.reason_withheld(told(own, **others), "mgmt")
+    reason = out_of_fold.reason_withheld(told(own, **others), "mgmt")
     assert (reason is None) == (said is None)
     assert said is None or said in str(reason)
 
 
 def test_an_endpoint_without_a_result_of_the_own_model_is_withheld():
-    assert predicted_endpoints.reason_withheld(told(BETTER), "idh") == predicted_endpoints.NO_RESULT
+    assert out_of_fold.reason_withheld(told(BETTER), "idh") == out_of_fold.NO_RESULT
     alone = filled({"endpoints": {"mgmt": {"kind": "binary", "models": {"clinical": BETTER}}}})
-    assert predicted_endpoints.reason_withheld(alone, "mgmt") == predicted_endpoints.NO_RESULT
+    assert out_of_fold.reason_withheld(alone, "mgmt") == out_of_fold.NO_RESULT
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ def test_verdicts_are_those_of_the_report_where_it_is_of_this_run_and_else_compu
     computed, source = run_metrics.metrics_of_folder(run)
     monkeypatch.setattr(assembly, "metrics", lambda run: computed)  # it takes seconds each time
     assert source == "computed"
-    assert predicted_endpoints.reason_withheld(computed, "mgmt") is None, "planted"
-    assert str(predicted_endpoints.reason_withheld(computed, "pten")).startswith("the run's verdict is “no evidence")
+    assert out_of_fold.reason_withheld(computed, "mgmt") is None, "planted"
+    assert str(out_of_fold.reason_withheld(computed, "pten")).startswith("the run's verdict is “no evidence")
     file = run / "report" / "metrics.json"
     file.parent.mkdir()
     marked = computed.model_copy(update={"study": "from the report"})

@@ -1,6 +1,10 @@
-"""A prediction's document as a page reads it, with an endpoint shown, one withheld, and survival."""
+"""A prediction's document as a page reads it, with an endpoint shown, one withheld, and survival; and files to compare."""
 
 from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
 
 from mri_vit.finished.prediction_document import Prediction
 
@@ -128,3 +132,20 @@ EXAMPLE = {
 def example() -> Prediction:
     """The document of a made-up patient."""
     return Prediction.model_validate(EXAMPLE)
+
+
+def comparable(output: Path) -> dict[str, bytes]:
+    """The files of a command's predictions, without what no two commands share: times, seconds, hashes of weights, origin."""
+    found = {}
+    for file in sorted(output.rglob("*")):
+        name = file.relative_to(output).as_posix()
+        if not file.is_file() or name.split("/")[0] in ("prepared", "study.toml", "environment.json", "origin.json"):
+            continue
+        found[name] = file.read_bytes()
+        if file.name == "prediction.json":
+            told = json.loads(found[name])
+            told["run"] |= {"weights": [one["file"] for one in told["run"]["weights"]]}
+            found[name] = json.dumps({key: value for key, value in told.items() if key not in ("made", "seconds")}).encode()
+        elif file.name == "index.html":
+            found[name] = re.sub(rb"<dt>(Weights|Seconds|Made)</dt>.*", b"", found[name])
+    return found

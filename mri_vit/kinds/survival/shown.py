@@ -7,23 +7,37 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.of_kind import Shown
-from mri_vit.finished.predicted_endpoints import RunResults, deviation, shared
+from mri_vit.finished.out_of_fold import MONTH_DAYS, OutOfFold
+from mri_vit.finished.predicted_endpoints import deviation, shared
 from mri_vit.finished.prediction_document import Horizon, Survival, SurvivalValue
+from mri_vit.metrics.survival import survival_steps
+from mri_vit.report.schema.kinds import Result
 from mri_vit.settings.schema import Endpoint
 
 
 class SurvivalShown(Shown):
     """The group of high or of low risk."""
 
+    def found(
+        self, endpoint: Endpoint, rows: pd.DataFrame, result: Result | None, withheld: str | None, seed: int
+    ) -> dict[str, Any]:
+        known = rows.dropna(subset=["time_days", "event"]).drop_duplicates("patient")
+        if not len(known):
+            return {}
+        days, alive = survival_steps(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
+        months = MONTH_DAYS * np.arange(math.floor(days[-1] / MONTH_DAYS) + 1)
+        return {"alive": tuple(alive[np.searchsorted(days, months, side="right") - 1].tolist())}
+
     def shown(
         self,
         endpoint: Endpoint,
         outputs: Sequence[FoldOutputs] | None,
-        run: RunResults,
+        run: OutOfFold,
         untrusted: str | None,
         about: dict[str, Any],
     ) -> Survival:
@@ -40,7 +54,7 @@ class SurvivalShown(Shown):
         return [{"horizon_days": days, "survival": share} for days, share in zip(HORIZONS_DAYS, alive, strict=True)]
 
 
-def _value(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults) -> SurvivalValue:
+def _value(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: OutOfFold) -> SurvivalValue:
     name = endpoint.name
     each = np.array([seed[name] for fold in outputs for seed in fold.survival])  # (networks, t)
     means = np.mean([np.mean([seed[name] for seed in fold.survival], axis=0) for fold in outputs], axis=0)  # (t,)
@@ -54,7 +68,7 @@ def _value(endpoint: Endpoint, outputs: Sequence[FoldOutputs], run: RunResults) 
         )
         for t, days in enumerate(HORIZONS_DAYS)
     )
-    fields = shared(endpoint, outputs, run.of_endpoint(name))
+    fields = shared(endpoint, outputs, run)
     side = None if math.isnan(fields["threshold"]) else "high risk" if fields["score"] >= fields["threshold"] else "low risk"
     return SurvivalValue(side=side, horizons=horizons, **fields)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import nibabel as nib
 import numpy as np
-import pandas as pd
 from einops import reduce
 from jaxtyping import Bool, Float, UInt8
 from PIL import Image
@@ -30,15 +29,12 @@ from mri_vit.data.volume import Box, Volume, canonical, read, read_mask
 from mri_vit.errors import IntegrityError
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
-from mri_vit.kinds.kind import labels
 from mri_vit.metrics.survival import survival_steps
 from mri_vit.prepare.prepared import reference_to_grid
-from mri_vit.report.numbers import judged, measures
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
 from mri_vit.settings import recipe
-from mri_vit.settings.schema import Endpoint
 from mri_vit.settings.sections import Grid
 
 FINEST_MM = 2.0  # of the prepared scans on a page: 1 MB for four; the scans themselves have their full resolution
@@ -193,7 +189,7 @@ def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"
         return ""
     days, alive = survival_steps(time_days, died)
     steps = [point for i in range(1, len(days)) for point in ((days[i], alive[i - 1]), (days[i], alive[i]))]
-    return _polyline([(days[0], alive[0]), *steps])
+    return polyline([(days[0], alive[0]), *steps])
 
 
 def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> SurvivalCurve:
@@ -207,10 +203,11 @@ def survival_curve(
 ) -> SurvivalCurve:
     """The curve through a patient's (days, probability of being alive), starting at 1."""
     ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
-    return SurvivalCurve(_polyline([(0.0, 1.0), *points]), of_all, ticks, own, died)
+    return SurvivalCurve(polyline([(0.0, 1.0), *points]), of_all, ticks, own, died)
 
 
-def _polyline(points: Sequence[tuple[float, float]]) -> str:
+def polyline(points: Sequence[tuple[float, float]]) -> str:
+    """Points (days, share alive) of a curve in the drawing's own units, as far as it reaches."""
     inside = [(days, alive) for days, alive in points if days <= LAST_DAYS]
     return " ".join(f"{_x(days):.1f},{CURVE_HEIGHT * (1 - alive):.1f}" for days, alive in inside)
 
@@ -237,23 +234,21 @@ class ScoreStrip:
 
 
 def score_strip(
-    rows: pd.DataFrame, endpoint: Endpoint, own: float, threshold: float, scale: str = "score", column: str = "score"
+    scores: Mapping[str, Sequence[float]], ends: tuple[float, float] | None, own: float, threshold: float, scale: str = "score"
 ) -> ScoreStrip:
-    """A drawing from an endpoint's rows of `predictions.csv`, a score and the threshold.
+    """A drawing from patients' scores by group, the lowest first, a patient's own and the threshold.
 
-    A patient of several repeats or visits is one dot, at the mean score.
+    `ends` are those of the scale; None: of the scores.
     """
-    of_kind = measures.of(endpoint)
-    people = judged.averaged(labels(endpoint).known_rows(endpoint, rows))
-    scores = people[column].to_numpy(dtype=float)
-    low, high = of_kind.score_ends or (float(min(scores.min(initial=own), own)), float(max(scores.max(initial=own), own)))
+    drawn = [own, *(score for of_group in scores.values() for score in of_group)]
+    low, high = ends or (float(min(drawn)), float(max(drawn)))
 
     def x(score: float) -> float:
         return round(STRIP_WIDTH * (score - low) / max(high - low, 1e-9), 1)  # 1e-9: scores that are all the same
 
     groups = []
-    for row, (name, members) in enumerate(of_kind.score_groups(endpoint, people).items()):
-        of_group = np.sort(scores[members])
+    for row, (name, members) in enumerate(scores.items()):
+        of_group = np.array(members)
         few = np.unique(np.linspace(0, len(of_group) - 1, min(len(of_group), MAX_DOTS)).round().astype(int))
         heights = [STRIP_ROW * (row + 0.2 + 0.6 * (index * GOLDEN_RATIO % 1)) for index in range(len(few))]
         dots = [(x(float(score)), round(y, 1)) for score, y in zip(of_group[few], heights, strict=True)]

@@ -51,7 +51,7 @@ def main(run: Path, folder: Path) -> None:
     trained = trained_run.TrainedRun(run, past)
     like = reference.reference_of_run(trained, lambda: None)
     everybody = [one for patients in asked.values() for one in patients]
-    said = network_outputs.fold_outputs(trained, study, everybody, lambda: None)
+    said = network_outputs.fold_outputs(trained.networks, study, everybody, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}
