@@ -1,0 +1,139 @@
+"""Export a model: what predicts, explains and refuses as a run does, in a folder without an id, label or path of a patient.
+
+Weights lose the ids in their headers; the out-of-fold rows become distributions, ids become salted hashes. What stays of the
+run's patients is named in the model card: measures of their scans without a name and in an order of their own, because a rank
+over all measures together cannot be taken from each one's distribution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from mri_vit.errors import UsageError
+from mri_vit.finished import exported_model, reference, run_metrics, trained_model, trained_run
+from mri_vit.finished.export import model_card, monai_bundle
+from mri_vit.finished.model_document import HashedPatients, ModelDocument
+from mri_vit.finished.predicted_patient import NOTICE
+from mri_vit.finished.trained_model import TrainedModel, weights_of
+from mri_vit.finished.trained_run import TrainedRun
+from mri_vit.kinds.survival.heads import WEEK
+from mri_vit.model import network
+from mri_vit.run import atomic, files, integrity
+from mri_vit.run.atomic import complete, write_bytes
+from mri_vit.run.screen import progress, say
+from mri_vit.settings import file as study_file
+from mri_vit.settings.schema import Study
+from mri_vit.settings.sections import Executor, Slurm
+
+
+def export_model(home: Path, output: Path, console: Console) -> None:
+    """Write the model of the run in `home` into the folder `output`, complete or not at all. The same run gives the same bytes.
+
+    Raises UsageError where there is no finished run with networks, or something else lies at `output`; IntegrityError where a
+    file of the run was changed.
+    """
+    refuse_foreign(output)
+    run = trained_run.open_run(home)
+    run.refuse_changed(console)
+    if not run.networks:
+        raise UsageError(f"{home}: no fold has {files.WEIGHTS}; a model needs the networks of the run")
+    model = trained_model.of_run(run)
+    with progress(console) as bar:
+        task = bar.add_task("compare", total=len(model.networks), note="the run's patients with one another, once per run")
+        like = model.reference(lambda: bar.update(task, advance=1))
+    with complete(output, refuse_foreign) as beside:
+        written = write(run, model, like, beside)
+        size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
+    say(
+        console,
+        f"model: {output}, {len(written)} files, {size / 1e6:.1f} MB; {exported_model.FILE} and {model_card.FILE} say what it is",
+    )
+    if isinstance(like, str):
+        say(console, f"new patients cannot be compared with the run's: {like}", "yellow")
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Raise UsageError unless `folder` is absent, empty or a model of ours."""
+    atomic.refuse_link(folder)
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file; expected a folder for a model, or nothing")
+    if atomic.entries(folder) and not exported_model.is_model(folder):
+        raise UsageError(f"{folder} holds no model of mri-vit; it is left unchanged: choose another output, or delete it first")
+
+
+def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str, folder: Path) -> list[str]:
+    """Write all files of a model into an empty folder; returns their names."""
+    for place, home in model.networks.items():
+        for seed in range(run.study.train.seeds):
+            to = files.seed_folder(files.fold_folder(folder, *place), seed)
+            to.mkdir(parents=True)
+            trained = network.load(files.seed_folder(home, seed) / files.WEIGHTS)
+            _refuse_days_of_patients(trained, home)
+            trained.label_exposed = trained.image_exposed = ()
+            network.save(trained, to / files.WEIGHTS)
+    if not isinstance(like, str):
+        reference.write(reference.unnamed(like), folder / exported_model.REFERENCE)
+    networks = {place: files.fold_folder(folder, *place) for place in model.networks}
+    facts = model.facts.model_copy(update={"weights": weights_of(networks, run.study.train.seeds, folder)})
+    salt = hashlib.sha256(f"{facts.folds_sha256}{facts.predictions_sha256}".encode()).hexdigest()  # one of its own for each run
+    known = model.known.hashed(salt)
+    document = ModelDocument(
+        notice=NOTICE,
+        version=version("mri-vit"),
+        facts=facts,
+        networks=tuple(model.networks),
+        endpoints=dict(model.endpoints),
+        maps=dict(model.maps),
+        known=HashedPatients(
+            salt=salt,
+            scans=dict(known.scans),
+            subjects=dict(known.subjects),
+            exposed=tuple(known.exposed),
+            networks=known.networks,
+        ),
+        no_reference=like if isinstance(like, str) else None,
+    )
+    write_bytes(document.model_dump_json(indent=1).encode() + b"\n", folder / exported_model.FILE)
+    write_bytes(study_file.dumps(without_paths(run.study)).encode(), folder / files.STUDY)
+    model_card.write(run_metrics.metrics_of_folder(run.folder)[0], document, folder / model_card.FILE)
+    monai_bundle.write(run.study, document, folder)
+    names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
+    integrity.write_hashed(folder, names, {})
+    return [*names, files.HASHES]
+
+
+def _refuse_days_of_patients(trained: network.Network, home: Path) -> None:
+    """Raise UsageError where a head's intervals end on days on which patients died, as they did before version 0.6."""
+    for head in trained.heads:
+        if any(day % WEEK for day in head.cuts_days):
+            raise UsageError(
+                f"{home}: the head of {head.endpoint.name} holds days on which patients died, as before version 0.6; train again"
+                " to export a model without them"
+            )
+
+
+def without_paths(study: Study) -> Study:
+    """The settings without a path, or anything of the machine that they were run on.
+
+    A program of the user's own that finds tumours is kept only where scans are cropped around it, as in any prediction.
+    """
+    bare = study_file.with_paths(study, os.path.basename)
+    prepare = bare.prepare
+    if prepare.tumour_command and prepare.tumour_crop_margin_mm is None:
+        prepare = prepare.model_copy(update={"tumour_command": (), "tumour": "given"})
+    return bare.model_copy(
+        update={
+            "cohort": Path("cohort.csv"),  # names that a study file must have; a prediction puts its own in their place
+            "prepared": Path("prepared"),
+            "output": Path("output"),
+            "prepare": prepare.model_copy(update={"workers": 1}),
+            "qc": bare.qc.model_copy(update={"decisions": None}),
+            "executor": Executor(),
+            "slurm": Slurm(),
+        }
+    )
