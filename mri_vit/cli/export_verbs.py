@@ -28,3 +28,21 @@ def export_model(run: Path, *, output: Annotated[Path, Output]) -> None:
     from mri_vit.finished.export import model
 
     model.export_model(run, output, Console())
+
+
+@exports.command(name="onnx")
+def export_onnx(model: Path, *, output: Annotated[Path, Output]) -> None:
+    """Write the networks of a RUN or exported MODEL as ONNX: scores and attention rollout from any number of tokens.
+
+    Parameters
+    ----------
+    model
+        Folder of a trained run, or of a model that was exported from one.
+    output
+        Folder for fold-1.onnx and so on; the mean over them is the prediction.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.export import onnx_files
+
+    onnx_files.export_onnx(model, output, Console())

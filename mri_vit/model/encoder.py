@@ -328,7 +328,7 @@ class Encoder(nn.Module):
         there = torch.ones_like(y[..., 0], dtype=torch.bool) if present is None else present
         if self.pool == "max":
             largest = y.masked_fill(~there[..., None], -torch.inf).argmax(dim=1)
-            return F.one_hot(largest, y.shape[1]).transpose(1, 2).to(y.dtype)
+            return (torch.arange(y.shape[1], device=y.device)[:, None] == largest[:, None]).to(y.dtype)
         return (there.to(y.dtype) / there.sum(dim=1, keepdim=True))[..., None].expand_as(y)
 
     def attention(self, patches: Float[Tensor, "b p k"], position: Int[Tensor, "b p"]) -> list[Float[Tensor, "b h n n"]]:
