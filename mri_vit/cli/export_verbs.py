@@ -30,3 +30,23 @@ def export_bids(run: Path, *, output: Annotated[Path, Output], licence: str | No
     from mri_vit.finished.export import bids
 
     bids.export(run, output, licence, Console())
+
+
+@exports.command(name="crate")
+def export_crate(run: Path, *, output: Annotated[Path, Output], licence: str | None = None) -> None:
+    """Write the provenance of a finished RUN as an RO-Crate: settings, versions, verdicts and hashes, nothing of a patient.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    output
+        A new or an empty folder.
+    licence
+        Licence of what the crate holds, such as CC-BY-4.0. Unset: not stated.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.export import crate
+
+    crate.export(run, output, licence, Console())

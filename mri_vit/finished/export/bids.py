@@ -29,7 +29,6 @@ from mri_vit.data import nifti, run_cohort, tokens
 from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import IntegrityError, UsageError
-from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.records import GRID, RESEARCH, MapRecord, parse
 from mri_vit.finished.trained_run import TrainedRun, open_run
 from mri_vit.prepare.prepared import load_record, mask_on_grid, refuse_changed_patients
@@ -61,25 +60,31 @@ OTHER_SEQUENCE = "# nor for this sequence of the study\n*_{suffix}.nii.gz\n*_{su
 README = """\
 {name}: prepared scans, masks and maps
 
-Derivatives of a run of mri-vit, which predicts from brain-tumour MRI.{synthetic} {research}
+Derivatives of a run of mri-vit, which predicts from brain-tumour MRI.
+{synthetic}{research}
 
 Per patient and visit, in anat/:
 
-space-grid_desc-preproc_*         scans as the network reads them: stripped, aligned, bias-corrected, z-scored in the brain
-space-grid_desc-brain_mask        the brain, on the same grid
-space-grid_label-tumour_mask      the tumour that the network learned from, where the patient has a mask
-space-*_label-tumour_mask         the same on the voxels of the patient's own scan, where mri-vit found it
-space-*_desc-brain_*              the brain of the patient's own scan, to lay maps over
-space-*_desc-<map>_map            maps, on the voxels of each of the patient's own scans and on the grid
+space-grid_desc-preproc_*      scans as the network reads them: stripped,
+                               aligned, bias-corrected, z-scored in the brain
+space-grid_desc-brain_mask     the brain, on the same grid
+space-grid_label-tumour_mask   the tumour that the network learned from,
+                               where the patient has a mask
+space-*_label-tumour_mask      the same on the voxels of the patient's own
+                               scan, where mri-vit found it
+space-*_desc-brain_*           the brain of the patient's own scan, to lay
+                               maps over
+space-*_desc-*_map             maps, on the voxels of each of the patient's
+                               own scans and on the grid
 
-The grid: {grid}.
+SpatialReference in a sidecar says where an image lies, SourceSHA256 which
+file a scan was prepared from. participants.tsv has the ids of the cohort's
+own table. There are no labels, scores or clinical data; the sidecar of a map
+says which way the prediction went that it explains.
 
-Maps ({methods}) show what the network's prediction rests on. A value is relative to a uniform map: 1 is an even share of the
-map's sum. A map's sidecar names the prediction that it explains. Whether maps may be interpreted stands in the run's report. BIDS
-has no suffix for them, so .bidsignore lists theirs.
-
-There are no labels, scores or clinical data here; sidecars of maps say which way a prediction went. participants.tsv has the ids
-of the cohort's own table. SourceSHA256 in a sidecar is the hash of the scan's file.
+Maps show what the network's prediction rests on, relative to a uniform map:
+1 is an even share of the map's sum. Whether they may be interpreted stands in
+the run's report. BIDS has no suffix for such maps, so .bidsignore lists theirs.
 """
 HASH_LETTERS = 6  # of an id's SHA-256, where two ids are one label: 16 million possibilities for a handful of ids
 
@@ -301,14 +306,8 @@ def _write_head(dataset: Path, run: TrainedRun, labels: Mapping[str, str], licen
     rows = "".join(f"sub-{label}\t{subject}\n" for subject, label in labels.items())
     columns = {"source_id": {"Description": "The patient's id in the cohort table"}}
     synthetic = run_cohort.synthetic_clause(run.folder)
-    method = ", ".join(METHODS[name].title for name in study.explain.methods)
-    readme = README.format(
-        name=study.name,
-        synthetic=f" {synthetic[0].upper()}{synthetic[1:]}." if synthetic else "",
-        methods=method,
-        research=RESEARCH,
-        grid=grid_in_words(study.grid),
-    )
+    synthetic = f"{synthetic[0].upper()}{synthetic[1:]}. " if synthetic else ""
+    readme = README.format(name=study.name, synthetic=synthetic, research=RESEARCH)
     for name, text in (
         ("dataset_description.json", json.dumps(description, indent=1, ensure_ascii=False)),
         ("README", readme),
