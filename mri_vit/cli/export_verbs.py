@@ -9,7 +9,7 @@ from cyclopts import App
 
 from mri_vit.cli.arguments import Output
 
-exports = App(name="export", help="Export a finished run: images as BIDS derivatives, provenance as an RO-Crate.")
+exports = App(name="export", help="Export a finished run: images to BIDS, provenance to RO-Crate.")
 
 
 @exports.command(name="bids")
@@ -27,9 +27,12 @@ def export_bids(run: Path, *, output: Annotated[Path, Output], licence: str | No
     """
     from rich.console import Console
 
+    from mri_vit.finished.trained_run import open_run
+
+    finished = open_run(run)  # before what takes longer to import
     from mri_vit.finished.export import bids
 
-    bids.export(run, output, licence, Console())
+    bids.export(finished, output, licence, Console())
 
 
 @exports.command(name="crate")
@@ -47,6 +50,9 @@ def export_crate(run: Path, *, output: Annotated[Path, Output], licence: str | N
     """
     from rich.console import Console
 
+    from mri_vit.finished.trained_run import open_run
+
+    finished = open_run(run)  # before what takes longer to import
     from mri_vit.finished.export import crate
 
-    crate.export(run, output, licence, Console())
+    crate.export(finished, output, licence, Console())

@@ -30,7 +30,7 @@ from mri_vit.data.cohort import Patient
 from mri_vit.data.volume import Volume, write
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.outputs.records import GRID, RESEARCH, MapRecord, parse
-from mri_vit.finished.trained_run import TrainedRun, open_run
+from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.prepare.prepared import load_record, mask_on_grid, refuse_changed_patients
 from mri_vit.prepare.tumour import described, of_record
 from mri_vit.run import atomic, files
@@ -117,13 +117,13 @@ class Visit:
         return f"bids::{file.relative_to(self.dataset).as_posix()}"
 
 
-def export(home: Path, output: Path, licence: str | None, console: Console) -> None:
+def export(run: TrainedRun, output: Path, licence: str | None, console: Console) -> None:
     """Write the prepared scans, masks and maps of a finished run as a BIDS derivatives dataset, whole or not at all.
 
     Parameters
     ----------
-    home
-        The run's folder, whose prepared patients must be where its settings say.
+    run
+        Its prepared patients must be where its settings say.
     output
         A new or an empty folder.
     licence
@@ -132,11 +132,11 @@ def export(home: Path, output: Path, licence: str | None, console: Console) -> N
     Raises
     ------
     UsageError
-        The run is not finished, a patient is not prepared here or not as it was, or `output` holds something.
+        A patient is not prepared here or not as it was, or `output` holds something.
     IntegrityError
         A file of a prepared patient, or of the maps, is damaged, gone or another patient's.
     """
-    run, target = open_run(home), Path(os.path.abspath(output))
+    target = Path(os.path.abspath(output))
     _refuse_filled(target)
     patients, study = run.patients, run.study
     refuse_changed_patients(study.prepared, patients, run.folder)
@@ -149,7 +149,7 @@ def export(home: Path, output: Path, licence: str | None, console: Console) -> N
             scans = write_prepared(visit, study)
             mapped += write_maps(visit, study, run.folder / files.MAPS / patient.id, scans)
             bar.update(task, advance=1)
-        _write_head(dataset, run, labels, licence)
+        write_head(dataset, run, labels, licence)
         sizes = [file.stat().st_size for file in dataset.rglob("*.nii.gz")]
     of = f"maps of {mapped} of {counted(len(patients), 'visit')}"
     say(console, f"{output}: {counted(len(labels), 'patient')}, {of}; {counted(len(sizes), 'image')}, {sum(sizes) / 1e6:.1f} MB")
@@ -221,7 +221,7 @@ def write_prepared(visit: Visit, study: Study) -> list[str]:
     else:
         add_mask(kept, "desc-kept", {"Type": "ROI", "Description": "Voxels of the brain around the tumour, all that is kept."})
     if mask := visit.patient.tumour_mask:
-        about = {"Type": "Lesion", "Description": f"The whole tumour: {described(of_record(record))}."}
+        about = {"Type": "Lesion", "Description": f"{capitalised(described(of_record(record)))}."}
         add_mask(mask_on_grid(mask, folder, study.grid), "label-tumour", about)
         if mask == folder / files.TUMOUR:
             file = visit.file(f"space-{_label(title(reference))}_label-tumour", "mask")
@@ -268,6 +268,10 @@ def _write_sidecar(image: Path, about: Mapping[str, Any]) -> None:
     write_bytes(json.dumps(about, indent=1, ensure_ascii=False).encode(), image.with_name(image.name.replace(".nii.gz", ".json")))
 
 
+def capitalised(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
 def grid_in_words(grid: Grid) -> str:
     """Where a file on the prepared grid lies."""
     voxels = f"{grid.edge}³ voxels of {grid.spacing_mm:g} mm, axes RAS+"
@@ -282,7 +286,7 @@ def scan_in_words(sequence: str) -> str:
 # --- the dataset --------------------------------------------------------------------------------------------------------------
 
 
-def _write_head(dataset: Path, run: TrainedRun, labels: Mapping[str, str], licence: str | None) -> None:
+def write_head(dataset: Path, run: TrainedRun, labels: Mapping[str, str], licence: str | None) -> None:
     """Write what describes the dataset as a whole."""
     made_with = read_json(run.folder / files.ENVIRONMENT, ("versions", "git_commit", "device"))
     versions = made_with["versions"]
@@ -306,7 +310,7 @@ def _write_head(dataset: Path, run: TrainedRun, labels: Mapping[str, str], licen
     rows = "".join(f"sub-{label}\t{subject}\n" for subject, label in labels.items())
     columns = {"source_id": {"Description": "The patient's id in the cohort table"}}
     synthetic = run_cohort.synthetic_clause(run.folder)
-    synthetic = f"{synthetic[0].upper()}{synthetic[1:]}. " if synthetic else ""
+    synthetic = f"{capitalised(synthetic)}. " if synthetic else ""
     readme = README.format(name=study.name, synthetic=synthetic, research=RESEARCH)
     for name, text in (
         ("dataset_description.json", json.dumps(description, indent=1, ensure_ascii=False)),

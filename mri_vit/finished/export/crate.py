@@ -23,7 +23,7 @@ from rich.console import Console
 
 from mri_vit.data import run_cohort
 from mri_vit.finished.run_metrics import metrics_of_folder
-from mri_vit.finished.trained_run import TrainedRun, open_run
+from mri_vit.finished.trained_run import TrainedRun
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
@@ -66,13 +66,13 @@ CLOCK_S = 60.0  # how far a file's time may be from the time in it; a copy made 
 Entity = dict[str, Any]
 
 
-def export(home: Path, output: Path, licence: str | None, console: Console) -> None:
+def export(run: TrainedRun, output: Path, licence: str | None, console: Console) -> None:
     """Write the provenance of a finished run as an RO-Crate, whole or not at all.
 
     Parameters
     ----------
-    home
-        The run's folder; its scans and prepared patients need not be there.
+    run
+        Its scans and prepared patients need not be there.
     output
         A new or an empty folder.
     licence
@@ -81,11 +81,11 @@ def export(home: Path, output: Path, licence: str | None, console: Console) -> N
     Raises
     ------
     UsageError
-        The run is not finished, or `output` holds something.
+        `output` holds something.
     IntegrityError
         A table or network of the run is not the one that was written.
     """
-    run, target = open_run(home), Path(os.path.abspath(output))
+    target = Path(os.path.abspath(output))
     _refuse_filled(target)
     integrity.refuse_changed_run(run.folder, console)
     found, _ = metrics_of_folder(run.folder)

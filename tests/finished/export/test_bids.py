@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -21,7 +22,10 @@ from scipy.ndimage import map_coordinates
 from whole_road import SHRUNKEN, mri_vit, words
 
 from mri_vit.data import tokens
+from mri_vit.data.cohort import Patient
+from mri_vit.finished.export import bids
 from mri_vit.finished.export.bids import subject_labels
+from mri_vit.finished.trained_run import open_run
 from mri_vit.run.folder import run_settings
 
 VALIDATOR = Path(sys.executable).with_name("bids-validator-deno")
@@ -233,6 +237,38 @@ def test_the_dataset_names_its_patients_and_holds_no_label_no_clinical_column_an
     assert description["License"] == "CC-BY-4.0"
     assert hashlib.sha256((home / "run" / "cohort.csv").read_bytes()).hexdigest() in str(description["SourceDatasets"])
     assert "12 of 12 patients are synthetic" in " ".join((dataset / "README").read_text().split())
+
+
+def test_a_missing_sequence_has_no_file_and_another_sequence_its_own_name(home: Path, tmp_path: Path):
+    run, channels = open_run(home / "run"), ("t1ce", "flair", "adc", "asl_cbf")
+    prepare = run.study.prepare.model_copy(update={"needs": ("t1ce",)})
+    study = run.study.model_copy(update={"channels": channels, "prepare": prepare, "prepared": tmp_path / "prepared"})
+    brain = np.zeros((32, 32, 32), bool)
+    brain[8:24, 8:24, 8:24] = True
+    volume = np.random.default_rng(0).normal(size=(4, 32, 32, 32)).astype(np.float32)
+    volume[1] = 0  # there is no FLAIR
+    folder = study.prepared / "P_1"
+    folder.mkdir(parents=True)
+    tokens.save(tokens.from_volume(volume, brain, study.grid, "-", channels), folder / "tokens.safetensors")
+    there = ("t1ce", "adc", "asl_cbf")
+    record = {
+        "config_sha256": "-",
+        "inputs": {name: {"sha256": name} for name in there},
+        "steps": [{"step": "read", "methods": "Scans were read.", "scans": {name: {"notes": []} for name in there}}],
+        "to_grid": {"t1ce": np.eye(4).tolist()},
+    }
+    (folder / "patient.json").write_text(json.dumps(record))
+    dataset = tmp_path / "dataset"
+    dataset.mkdir()
+    bids.write_prepared(bids.Visit(Patient("P_1", {}, {}, {}), dataset, "sub-P1"), study)
+    bids.write_head(dataset, replace(run, study=study), {"P_1": "P1"}, None)
+    assert {str(file.relative_to(dataset / "sub-P1")) for file in dataset.rglob("*.nii.gz")} == {
+        "anat/sub-P1_ce-gadolinium_space-grid_desc-preproc_T1w.nii.gz",
+        "dwi/sub-P1_space-grid_desc-preproc_ADC.nii.gz",
+        "anat/sub-P1_space-grid_desc-preproc_ASLCBF.nii.gz",
+        "anat/sub-P1_space-grid_desc-brain_mask.nii.gz",
+    }
+    assert errors(dataset) == []
 
 
 def test_ids_of_the_same_letters_and_digits_stay_two_patients():
