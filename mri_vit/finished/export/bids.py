@@ -102,7 +102,8 @@ class Visit:
         file = self.dataset / self.prefix.replace("_", "/") / datatype / f"{self.prefix}_{entities}_{suffix}.nii.gz"
         if file.exists():
             raise UsageError(
-                f"patient {self.patient.id}: two images would be {file.name}; rename one of the sequences or endpoints"
+                f"patient {self.patient.id}: two images would be called {file.name}; expected sessions, sequences and endpoints"
+                " whose names differ by letters or digits"
             )
         file.parent.mkdir(parents=True, exist_ok=True)
         return file
