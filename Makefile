@@ -3,12 +3,14 @@
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
+# make validator: roc-validator in .validator, an environment of its own because it needs an older rich than ours; without it the
+# tests that validate RO-Crates are skipped.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long nightly cluster browser same check docs pictures clean
+.PHONY: demo test long nightly cluster browser validator same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -32,6 +34,13 @@ cluster: .venv/ready
 
 browser:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --no-install-recommends chromium)
+
+validator: .validator/ready
+
+.validator/ready: tests/made/roc_validator.txt .venv/ready
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .validator
+	VIRTUAL_ENV=.validator $(BIN)/uv pip install --quiet --requirement tests/made/roc_validator.txt
+	touch $@
 
 BASE ?= HEAD
 same: .venv/ready
@@ -61,4 +70,4 @@ pictures: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv runs docs/_build docs/_made
+	rm -rf .venv .validator runs docs/_build docs/_made

@@ -1,4 +1,4 @@
-"""Verbs that export: a model that leaves its run."""
+"""Verbs that export: a model that leaves its run, its networks as graphs, and a run's images and provenance by conventions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cyclopts import App
 
 from mri_vit.cli.arguments import Output
 
-exports = App(name="export", help="Export a model from a run.")
+exports = App(name="export", help="Export a run: its model (also as ONNX), images to BIDS, provenance to RO-Crate.")
 
 
 @exports.command(name="model")
@@ -46,3 +46,49 @@ def export_onnx(model: Path, *, output: Annotated[Path, Output]) -> None:
     from mri_vit.finished.export import onnx_files
 
     onnx_files.export_onnx(model, output, Console())
+
+
+@exports.command(name="bids")
+def export_bids(run: Path, *, output: Annotated[Path, Output], licence: str | None = None) -> None:
+    """Write prepared scans, masks and maps of a finished RUN as a BIDS derivatives dataset, without labels.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    output
+        A new or an empty folder.
+    licence
+        Licence of the dataset, such as CC-BY-4.0. Unset: not stated.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.trained_run import open_run
+
+    finished = open_run(run)  # before what takes longer to import
+    from mri_vit.finished.export import bids
+
+    bids.export(finished, output, licence, Console())
+
+
+@exports.command(name="crate")
+def export_crate(run: Path, *, output: Annotated[Path, Output], licence: str | None = None) -> None:
+    """Write the provenance of a finished RUN as an RO-Crate: settings, versions, verdicts and hashes, nothing of a patient.
+
+    Parameters
+    ----------
+    run
+        Folder of a trained run.
+    output
+        A new or an empty folder.
+    licence
+        Licence of what the crate holds, such as CC-BY-4.0. Unset: not stated.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.trained_run import open_run
+
+    finished = open_run(run)  # before what takes longer to import
+    from mri_vit.finished.export import crate
+
+    crate.export(finished, output, licence, Console())

@@ -18,9 +18,7 @@ from mri_vit.settings.file import Key, did_you_mean, keys, present_name, study_s
 from mri_vit.settings.recipe import Comparator
 from mri_vit.settings.schema import Endpoint
 
-imports = App(
-    name="import", help="Make a cohort table from a published data set, DICOM files or a folder, with the source of every label."
-)
+imports = App(name="import", help="Make a cohort table from a data set, DICOM files or a folder.")
 
 
 @imports.default

@@ -25,7 +25,7 @@ from mri_vit.settings import defaults, recipe, source
 from mri_vit.settings.defaults import CARD, filled_in
 from mri_vit.settings.recipe import Comparator, Section
 from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
-from mri_vit.settings.sections import EXECUTORS
+from mri_vit.settings.sections import EXECUTORS, Executor, Slurm
 
 EXPECTED = {  # by pydantic's type of error, what a study file is to have there
     "literal_error": "expected {expected}",
@@ -110,6 +110,30 @@ def with_paths(study: Study, change: Callable[[str], str]) -> Study:
         for comparator in study.comparators
     )
     return study.model_copy(update=changed)
+
+
+def portable(study: Study) -> Study:
+    """The study with the names of its folders as the documentation has them, and without what belongs to one machine alone.
+
+    Of weights and programs the file's name stays, which says what they are.
+    """
+    named = with_paths(study, _last_part)
+    programs = {key: tuple(map(_last_part, getattr(named.prepare, key))) for key in ("brain_command", "tumour_command")}
+    return named.model_copy(
+        update={
+            "cohort": Path("cohort.csv"),
+            "prepared": Path("prepared"),
+            "output": Path("run"),
+            "prepare": named.prepare.model_copy(update={**programs, "workers": 1}),
+            "qc": named.qc.model_copy(update={"decisions": None}),
+            "executor": Executor(),
+            "slurm": Slurm(),
+        }
+    )
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]
 
 
 def dumps(study: Study) -> str:

@@ -74,6 +74,7 @@ def test_what_is_refused_imports_nothing_that_takes_long(tmp_path: Path, finishe
         *(["inspect", "nosuch"], ["inspect", run, "--fold", "9"], ["inspect", run, "--model", "nobody"]),
         *(["features", "nosuch", "--weights", "w", "-o", "out"], ["features", run, "--weights", "nosuch", "-o", "out"]),
         *(["import", "nosuch", "there", "-o", "out"], ["cohort", "nosuch.csv", "-o", "out"]),
+        *(["export", kind, "nosuch", "-o", "out"] for kind in ("bids", "crate")),
         *(["tumour", "nosuch", "-o", "out"], ["tumour", "empty", "-o", "out"]),
     ]
     found = ended(refused, tmp_path)

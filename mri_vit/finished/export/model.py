@@ -8,7 +8,6 @@ over all measures together cannot be taken from each one's distribution.
 from __future__ import annotations
 
 import hashlib
-import os
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.screen import progress, say
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
-from mri_vit.settings.sections import Executor, Slurm
 
 
 def export_model(home: Path, output: Path, console: Console) -> None:
@@ -99,7 +97,7 @@ def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str,
         no_reference=like if isinstance(like, str) else None,
     )
     write_bytes(document.model_dump_json(indent=1).encode() + b"\n", folder / exported_model.FILE)
-    write_bytes(study_file.dumps(without_paths(run.study)).encode(), folder / files.STUDY)
+    write_bytes(study_file.dumps(portable(run.study)).encode(), folder / files.STUDY)
     model_card.write(run_metrics.metrics_of_folder(run.folder)[0], document, folder / model_card.FILE)
     monai_bundle.write(run.study, document, folder)
     names = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
@@ -117,23 +115,9 @@ def _refuse_days_of_patients(trained: network.Network, home: Path) -> None:
             )
 
 
-def without_paths(study: Study) -> Study:
-    """The settings without a path, or anything of the machine that they were run on.
-
-    A program of the user's own that finds tumours is kept only where scans are cropped around it, as in any prediction.
-    """
-    bare = study_file.with_paths(study, os.path.basename)
-    prepare = bare.prepare
-    if prepare.tumour_command and prepare.tumour_crop_margin_mm is None:
-        prepare = prepare.model_copy(update={"tumour_command": (), "tumour": "given"})
-    return bare.model_copy(
-        update={
-            "cohort": Path("cohort.csv"),  # names that a study file must have; a prediction puts its own in their place
-            "prepared": Path("prepared"),
-            "output": Path("output"),
-            "prepare": prepare.model_copy(update={"workers": 1}),
-            "qc": bare.qc.model_copy(update={"decisions": None}),
-            "executor": Executor(),
-            "slurm": Slurm(),
-        }
-    )
+def portable(study: Study) -> Study:
+    """The settings without a path; where scans are not cropped around it, as in any prediction, no program finds a tumour."""
+    bare = study_file.portable(study)
+    if bare.prepare.tumour_command and bare.prepare.tumour_crop_margin_mm is None:
+        bare = bare.model_copy(update={"prepare": bare.prepare.model_copy(update={"tumour_command": (), "tumour": "given"})})
+    return bare

@@ -197,10 +197,10 @@ def test_the_settings_keep_no_path_and_nothing_of_the_machine(road: Path):
             "prepare": study.prepare.model_copy(update={"workers": 9, "tumour_command": ("/home/somebody/seg", "{folder}")}),
         }
     )
-    text = study_file.dumps(model.without_paths(given))
+    text = study_file.dumps(model.portable(given))
     assert "somebody" not in text
     assert "/" not in re.sub(r"#.*", "", text)
-    assert model.without_paths(given).prepare.workers == 1
+    assert model.portable(given).prepare.workers == 1
 
 
 def test_the_card_has_mitchells_sections_the_figures_of_the_report_and_what_is_left_to_the_author(road: Path):

@@ -50,14 +50,14 @@ def test_scores_of_patients_and_their_rollout_are_those_of_the_run(finished: Pat
         for file in files:
             session = onnxruntime.InferenceSession(file)
             names = [output.name for output in session.get_outputs()]
-            found = dict(zip(names, session.run(None, given), strict=True))
+            found = dict(zip(names, map(np.asarray, session.run(None, given)), strict=True))
             rows += [(patient.id, name, found[name].item()) for name in ("mgmt", "os")]
             net = network.load(finished / "run" / file.stem / "best.safetensors").eval()
             row = rollout(net.encoder, patches, position).numpy()
             assert found["rollout"].shape == row.shape == (1, patches.shape[1] + 1)
             assert np.abs(found["rollout"] - row).max() < 1e-4 * row.max()
             assert found["rollout"].sum() == pytest.approx(1, abs=1e-5)
-    mean = pd.DataFrame(rows, columns=["patient", "endpoint", "score"]).groupby(["patient", "endpoint"]).score.mean()
+    mean = pd.DataFrame(rows, columns=pd.Index(["patient", "endpoint", "score"])).groupby(["patient", "endpoint"]).score.mean()
     both = expected.set_index(["patient", "endpoint"]).score.to_frame().join(mean, rsuffix="_of_graphs")
     assert len(both) == 4
     assert np.abs(both.score - both.score_of_graphs).max() < 1e-4
