@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.completion import ShellDetectionError, detect_shell
 
-from mri_vit.cli import exit_code, file_verbs, run_verbs, study_verbs
+from mri_vit.cli import exit_code, export_verbs, file_verbs, run_verbs, study_verbs
 from mri_vit.cli.arguments import HelpLayout, Output
 from mri_vit.errors import UsageError
 
@@ -50,7 +50,7 @@ for verb in (
     *(study_verbs.demo, study_verbs.plan, study_verbs.check, study_verbs.prepare, study_verbs.qc, study_verbs.pretrain),
     *(study_verbs.train, study_verbs.explain, study_verbs.run, run_verbs.inspect, run_verbs.report, run_verbs.status),
     *(run_verbs.evaluate, run_verbs.compare, run_verbs.predict, run_verbs.features, file_verbs.settings, file_verbs.schema),
-    *(file_verbs.imports, file_verbs.cohorts, file_verbs.tumour),
+    *(file_verbs.imports, file_verbs.cohorts, file_verbs.tumour, export_verbs.exports),
 ):
     app.command(verb)
 

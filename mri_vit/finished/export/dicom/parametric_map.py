@@ -1,0 +1,59 @@
+"""Parametric map: an attention map on the source's voxels goes in; a DICOM object with the same float32 numbers comes out."""
+
+from __future__ import annotations
+
+import numpy as np
+from highdicom import VOILUTTransformation
+from highdicom.pm import ParametricMap, RealWorldValueMapping
+from pydicom import Dataset
+from pydicom.sr.codedict import codes
+
+from mri_vit.errors import UsageError
+from mri_vit.explain.outputs.overlays import SCALE
+from mri_vit.finished.export.dicom.common_modules import Export, completed, cut
+from mri_vit.finished.export.dicom.source_series import SAME_PLACE_MM, laid_on
+from mri_vit.finished.prediction_document import ShownMap
+from mri_vit.report.words import notation
+
+
+def parametric_map(entry: ShownMap, export: Export, number: int, series: int) -> Dataset:
+    """The `number`-th map, counted from 1, of the `series`-th series.
+
+    Raises UsageError where the map does not lie on the source's voxels: it is never resampled.
+    """
+    volume = export.predicted.map_on(entry, export.scan)
+    array, apart_mm = laid_on(volume, export.source.shape, export.source.affine)
+    if apart_mm > SAME_PLACE_MM:
+        raise UsageError(
+            f"{export.predicted.folder}: the map “{entry.title}” lies {apart_mm:.2f} mm from the series' voxels (tolerance"
+            f" {SAME_PLACE_MM} mm); nothing was exported"
+        )
+    frames = export.source.frames(np.asarray(array, np.float32))
+    head = notation.title(entry.endpoint) if entry.endpoint else "all endpoints"
+    mapping = RealWorldValueMapping(
+        lut_label=cut(entry.method, "SH"),
+        lut_explanation=cut(f"{entry.title}, {entry.unit}", "LO"),
+        unit=codes.UCUM.NoUnits,
+        value_range=(float(frames.min()), float(frames.max())),
+        slope=1.0,
+        intercept=0.0,
+        quantity_definition=codes.DCM.Saliency,
+    )
+    made = ParametricMap(
+        source_images=export.source.images,
+        pixel_array=frames,
+        contains_recognizable_visual_features=False,  # 0 outside the brain
+        real_world_value_mappings=[mapping],
+        voi_lut_transformations=[
+            VOILUTTransformation(window_center=(SCALE[0] + SCALE[-1]) / 2, window_width=float(SCALE[-1] - SCALE[0]))
+        ],
+        content_label="ATTRIBUTION",
+        content_description=cut(f"{entry.title} of {head}", "LO"),
+        series_description=cut(f"mri-vit research: {entry.title}, {head}", "LO"),
+        **export.placed(f"map {number}", series),
+    )
+    described = f"{entry.meaning} {entry.unit}: 1 is an even share of the map's sum; 0 outside the brain. Explains: {entry.explains}"
+    for frame in made.PerFrameFunctionalGroupsSequence:
+        for derivation in frame.get("DerivationImageSequence", ()):
+            derivation.DerivationDescription = f"{described or ''} Source of the method: {entry.source}"[:1024]  # ST, PS3.5, 6.2
+    return completed(made, export)
