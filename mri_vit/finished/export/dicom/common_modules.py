@@ -78,8 +78,7 @@ def private_code(value: str, meaning: str) -> CodedConcept:
 
 def cut(text: str, kind: str) -> str:
     """A text as long as its value representation allows; a backslash would part it in two."""
-    text = text.replace("\\", "/")
-    return text if len(text) <= TEXT[kind] else f"{text[: TEXT[kind] - 1]}…"
+    return text.replace("\\", "/")[: TEXT[kind]]
 
 
 def completed(dataset: Dataset, export: Export) -> Dataset:
@@ -88,8 +87,10 @@ def completed(dataset: Dataset, export: Export) -> Dataset:
         if keyword in dataset:
             del dataset[keyword]
     dataset.ContentDate, dataset.ContentTime = _made(export)
+    if dataset.Modality != "SR":
+        dataset.BodyPartExamined = "BRAIN"
     for equipment in dataset.get("ContributingEquipmentSequence", ()):
-        del equipment.ContributionDateTime
+        equipment.pop("ContributionDateTime", None)
     for element in export.source.identity:
         dataset[element.tag] = element
     if export.source.is_anonymous:
@@ -106,7 +107,7 @@ def completed(dataset: Dataset, export: Export) -> Dataset:
 
 
 def _made(export: Export) -> tuple[str, str]:
-    """When the patient was predicted: on the source's clock where it names its zone, else in UTC; of an anonymous export nothing."""
+    """When the patient was predicted, on the source's clock where it names its zone, else in UTC; no date of an anonymous one."""
     if export.source.is_anonymous:
         return NO_DATE, NO_TIME
     made = datetime.fromisoformat(export.predicted.document.made).astimezone(_zone(export.source.identity))

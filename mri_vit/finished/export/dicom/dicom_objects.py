@@ -20,7 +20,7 @@ from mri_vit.finished.export.dicom.parametric_map import parametric_map
 from mri_vit.finished.export.dicom.predicted_scans import PredictedScans, read_prediction, scan_of, tumour_mask
 from mri_vit.finished.export.dicom.secondary_capture import map_capture, summary_capture
 from mri_vit.finished.export.dicom.segmentation import segmentation, why_no_segmentation
-from mri_vit.finished.export.dicom.source_series import SourceSeries, anonymous_series, read_source_series
+from mri_vit.finished.export.dicom.source_series import ALWAYS_THERE, SourceSeries, anonymous_series, read_source_series
 from mri_vit.finished.export.dicom.structured_report import structured_report
 from mri_vit.finished.export.dicom.summary import summary_of
 from mri_vit.importers.dicom.header import lenient
@@ -30,7 +30,7 @@ from mri_vit.run.screen import WARNING, counted, say
 from mri_vit.settings.recipe import title
 
 OURS = re.compile(r"(summary|tumour|report|overlay-\d+|map-\d+-[A-Za-z0-9_-]+)\.dcm")
-PIXELS = ("PixelData", "FloatPixelData", "PerFrameFunctionalGroupsSequence")
+NAMES = ("SOPClassUID", "SOPInstanceUID", "SeriesInstanceUID", "StudyInstanceUID")  # by which one object refers to another
 CAPTURES, REPORT, TUMOUR, MAPS = 0, 1, 2, 3  # places of the series in a study; maps have one each
 
 
@@ -42,8 +42,8 @@ def export_dicom(prediction: Path, source: Path | None, output: Path, console: C
     prediction
         A patient's folder of `mri-vit predict`.
     source
-        Folder of the DICOM series of one of the scans that were predicted; it is known by its voxels. Objects have its patient and
-        study, and lie on its voxels. None: objects without person and date, on the voxels of the reference's NIfTI file.
+        Folder of the DICOM series of one of the scans that were predicted; it is known by its voxels. Objects have its patient
+        and study, and lie on its voxels. None: objects without person and date, on the voxels of the reference's NIfTI file.
     output
         Folder for the files, complete or absent.
 
@@ -86,7 +86,7 @@ def _objects(export: Export, console: Console) -> Iterator[tuple[str, Dataset]]:
     summary, mask, drawn = summary_of(predicted.document), tumour_mask(predicted), None
 
     def add(name: str, dataset: Dataset) -> tuple[str, Dataset]:
-        made.append(_without_pixels(dataset))
+        made.append(_named(dataset))
         return f"{name}.dcm", dataset
 
     yield add("summary", summary_capture(summary, export, CAPTURES))
@@ -109,12 +109,11 @@ def _objects(export: Export, console: Console) -> Iterator[tuple[str, Dataset]]:
     yield add("report", structured_report(summary, export, drawn, made, REPORT))
 
 
-def _without_pixels(dataset: Dataset) -> Dataset:
-    """An object as the report needs it to name it; the pixels of all of them would fill the memory."""
+def _named(dataset: Dataset) -> Dataset:
+    """An object as the report names it; the pixels of all of them would fill the memory."""
     named = Dataset()
-    for element in dataset:
-        if element.keyword not in PIXELS:
-            named[element.tag] = element
+    for keyword in (*ALWAYS_THERE, *NAMES):
+        setattr(named, keyword, dataset.get(keyword) if keyword in NAMES else "")
     return named
 
 

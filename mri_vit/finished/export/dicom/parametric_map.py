@@ -52,7 +52,9 @@ def parametric_map(entry: ShownMap, export: Export, number: int, series: int) ->
         series_description=cut(f"mri-vit research: {entry.title}, {head}", "LO"),
         **export.placed(f"map {number}", series),
     )
-    described = f"{entry.meaning} {entry.unit}: 1 is an even share of the map's sum; 0 outside the brain. Explains: {entry.explains}"
+    described = (
+        f"{entry.meaning} {entry.unit}: 1 is an even share of the map's sum; 0 outside the brain. Explains: {entry.explains}"
+    )
     for frame in made.PerFrameFunctionalGroupsSequence:
         for derivation in frame.get("DerivationImageSequence", ()):
             derivation.DerivationDescription = f"{described or ''} Source of the method: {entry.source}"[:1024]  # ST, PS3.5, 6.2

@@ -185,8 +185,8 @@ def _why_not(series: SourceSeries, predicted: PredictedScans, apart_mm: Mapping[
         )
     sizes = ", ".join(f"{title(name)} {_by(scan.shape)}" for name, scan in predicted.scans.items())
     return (
-        f"its {_by(series.shape)} voxels are those of no predicted scan ({sizes}), so it may be ANOTHER PATIENT'S; expected one of"
-        f" the series that were predicted, unchanged ({names}), or none, for anonymous objects"
+        f"its {_by(series.shape)} voxels are those of no predicted scan ({sizes}), so it may be ANOTHER PATIENT'S; expected one"
+        f" of the series that were predicted, unchanged ({names}), or none, for anonymous objects"
     )
 
 

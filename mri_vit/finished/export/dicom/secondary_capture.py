@@ -47,9 +47,7 @@ def map_capture(entry: ShownMap, mask: Volume | None, export: Export, instance: 
 def summary_picture(summary: Summary) -> UInt8[np.ndarray, "h w 3"]:
     """The summary as text in pixels."""
     lines = [
-        (part, size, colour)
-        for text, size, colour in _lines(summary)
-        for part in wrapped(text, WIDTH_PX - 2 * MARGIN_PX, size)
+        (part, size, colour) for text, size, colour in _lines(summary) for part in wrapped(text, WIDTH_PX - 2 * MARGIN_PX, size)
     ]
     height = 2 * MARGIN_PX + sum(round(LEADING * size) for _, size, _ in lines)
     picture = Image.new("RGB", (WIDTH_PX, height), BLACK)
@@ -68,9 +66,12 @@ def _lines(summary: Summary) -> Iterator[Line]:
         yield caution, BODY, NOTICE_COLOUR
     for one in summary.endpoints:
         yield blank
-        yield f"{one.title}: {one.headline}", SUBHEAD, GREEN if one.figures else GREY
-        for label, text in one.sentences:
-            yield f"{label}: {text}", BODY, NOTICE_COLOUR if label == "Not reliable" else WHITE
+        unreliable = NOTICE_COLOUR if one.figures else GREY
+        yield f"{one.title}: {one.headline}", SUBHEAD, GREEN if one.is_reliable else unreliable
+        if one.figures:
+            yield f"{'; '.join(figure.text for figure in one.figures)}.", BODY, WHITE
+        for sentence in one.sentences:
+            yield f"{sentence.label}: {sentence.text}", BODY, NOTICE_COLOUR if sentence.code == "untrusted" else WHITE
     yield blank
     yield "Tumour", SUBHEAD, WHITE
     yield summary.tumour, BODY, WHITE
@@ -88,9 +89,10 @@ def map_picture(entry: ShownMap, mask: Volume | None, predicted: PredictedScans)
     brain = read(predicted.folder / maps.brain)
     tumour = None if mask is None else resample(mask, brain.shape, brain.affine, interpolation=NEAREST).array > 0
     under = overlays.underlay(brain, brain.array > 0, tumour)
-    head = f"{entry.title} · {notation.title(entry.endpoint) if entry.endpoint else 'all endpoints'} · on {title(reference)}"
-    checked = "; ".join(f"{notation.title(one.endpoint)}: {one.sentence}" for one in entry.verdicts) or "no run scored this map"
-    note = f"{entry.meaning} Checks of the method in the run: {checked}. {RESEARCH_USE}"
+    of = notation.title(entry.endpoint) if entry.endpoint else "all endpoints"
+    head = f"{entry.title} · {of} · on {title(reference)} · research use only"
+    checked = "; ".join(f"{notation.title(one.endpoint)}: {notation.MAP_KINDS[one.kind]}" for one in entry.verdicts)
+    note = f"{RESEARCH_USE} {entry.meaning} Checks of the method's maps in the run: {checked or 'none were made'}."
     drawn = overlays.drawn(under, predicted.map_on(entry, reference), head, note)
     with Image.open(io.BytesIO(drawn)) as picture:
         return np.asarray(picture.convert("RGB"))
@@ -103,13 +105,15 @@ def _capture(pixels: UInt8[np.ndarray, "h w 3"], export: Export, instance: int, 
         photometric_interpretation="RGB",
         bits_allocated=8,
         coordinate_system="PATIENT",
-        patient_orientation=("L", "F"),  # required; of text it says which way is up
+        patient_orientation=("L", "F"),  # which highdicom needs
         series_description="mri-vit research: summary and maps",
         **export.placed(SERIES, series, instance),
     )
     made.ConversionType = "SYN"  # synthetic image, PS3.3, C.8.6.1
+    for keyword in ("DateOfSecondaryCapture", "TimeOfSecondaryCapture"):
+        if keyword in made:
+            del made[keyword]
     made.BurnedInAnnotation = "NO"  # no pixel names a person
-    del made.PatientOrientation  # a sheet of planes has none; empty is allowed
-    made.PatientOrientation = None
+    made["PatientOrientation"].value = None  # a sheet of planes has none; empty is allowed
     made.ImageType = ["DERIVED", "SECONDARY"]
     return completed(made, export)

@@ -31,11 +31,13 @@ def why_no_segmentation(mask: Volume | None, export: Export) -> str | None:
 
 
 def segmentation(mask: Volume, export: Export, series: int) -> Dataset:
-    """The mask, for which `why_no_segmentation` gives no reason, in the `series`-th series; frames without a voxel are left out."""
+    """The mask, against which `why_no_segmentation` has no reason, in the `series`-th series; empty frames are left out."""
     array, _ = laid_on(mask, export.source.shape, export.source.affine)
     drawn = export.source.frames(array != 0).astype(np.uint8)
     by = FINDERS.get(export.predicted.document.preparation.tumour.source)
-    algorithm = AlgorithmIdentificationSequence(name=by, family=codes.DCM.ArtificialIntelligence, version=export.software) if by else None
+    algorithm = (
+        AlgorithmIdentificationSequence(name=by, family=codes.DCM.ArtificialIntelligence, version=export.software) if by else None
+    )
     segment = SegmentDescription(
         segment_number=1,
         segment_label=TUMOUR,

@@ -18,7 +18,7 @@ import numpy as np
 from einops import rearrange
 from jaxtyping import Float, Shaped
 from pydicom import Dataset
-from pydicom.uid import EnhancedMRImageStorage, MRImageStorage
+from pydicom.uid import UID, EnhancedMRImageStorage, LegacyConvertedEnhancedMRImageStorage, MRImageStorage
 from pydicom.valuerep import format_number_as_ds
 
 from mri_vit.data.nifti import corners_apart_mm
@@ -27,7 +27,7 @@ from mri_vit.errors import UsageError
 from mri_vit.importers.dicom.conversion import conversion_faults, convert_series
 from mri_vit.importers.dicom.header import Image, lenient, read_dataset
 from mri_vit.importers.dicom.identity import Refused
-from mri_vit.importers.dicom.series import Series, find_series, ordered_slices, volume_affine, volume_shape
+from mri_vit.importers.dicom.series import Series, find_series, ordered_slices, places_mm, volume_affine, volume_shape
 from mri_vit.run.integrity import sha256
 
 SAME_PLACE_MM = 0.1  # between voxels of a series and of a NIfTI file of it: float32 affines of real scanners agree to 0.01 mm
@@ -46,6 +46,7 @@ ALWAYS_THERE = (  # type 2: there in every object, if need be empty
     *("StudyDate", "StudyTime", "StudyID", "AccessionNumber", "ReferringPhysicianName"),
 )
 DIFFER_IN_A_SERIES = ("PatientAge", "PatientSize", "PatientWeight", "TimezoneOffsetFromUTC")  # of no person's identity
+MR_CLASSES = (MRImageStorage, EnhancedMRImageStorage, LegacyConvertedEnhancedMRImageStorage)
 ANONYMOUS = {
     "PatientName": "ANONYMOUS",
     "PatientID": "ANONYMOUS",
@@ -91,21 +92,24 @@ def read_source_series(folder: Path) -> SourceSeries:
     contents = find_series(folder)
     if not contents.series:
         raise UsageError(f"{folder}: holds no DICOM image; expected the files of one series")
+    series = contents.series[0]
     if contents.unreadable:
         raise UsageError(f"{contents.unreadable[0]}: starts as DICOM and cannot be read; expected the files of one series alone")
     if len(contents.series) > 1:
         studies = len({(one.patient_id, one.study_uid) for one in contents.series})
         of_studies = f" of {studies} studies" if studies > 1 else ""
         raise UsageError(f"{folder}: holds {len(contents.series)} series or parts of one{of_studies}; expected one series alone")
-    series = contents.series[0]
     if series.oddity or series.part:
-        raise UsageError(f"{folder}: {series.oddity or 'the series has several volumes'}; expected one series with UIDs of its own")
+        raise UsageError(
+            f"{folder}: {series.oddity or 'the series has several volumes'}; expected one series with UIDs of its own"
+        )
     if faults := conversion_faults(series):
         raise UsageError(f"{folder}: {faults[0].with_uids()}")
     if not series.frame_uid:
         raise UsageError(f"{folder}: its images have no FrameOfReferenceUID, or several; objects of it would lie nowhere")
     with lenient():
-        identity = _identity(folder, [read_dataset(file.path, stop_before_pixels=True) for file in series.files])
+        headers = [read_dataset(file.path, stop_before_pixels=True) for file in series.files]
+        identity, kind = _identity(folder, headers), _kind(folder, headers)
     with tempfile.TemporaryDirectory(prefix="mri-vit-") as scratch:  # only its owner can read it
         try:
             voxels = convert_series(series, Path(scratch))
@@ -115,9 +119,11 @@ def read_source_series(folder: Path) -> SourceSeries:
     content = hashlib.sha256("".join(sorted(sha256(file.path) for file in series.files)).encode()).hexdigest()
     place = {id(image): number for number, image in enumerate(slices)}
     if len(series.files) == 1:  # a multi-frame file has its frames in any order
-        images, order = (_multi_frame(series),), tuple(place[id(image)] for image in series.images)
+        images = (_multi_frame(series, kind),)
+        order = tuple(place[id(image)] for image in series.images)
     else:
-        images, order = tuple(_single_frame(series, image) for image in slices), tuple(range(len(slices)))
+        images = tuple(_single_frame(series, image, kind) for image in slices)
+        order = tuple(range(len(slices)))
     return SourceSeries(images, identity, volume_affine(slices), volume_shape(slices), order, voxels, content)
 
 
@@ -140,24 +146,33 @@ def _identity(folder: Path, datasets: Sequence[Dataset]) -> Dataset:
     return identity
 
 
-def _single_frame(series: Series, image: Image) -> Dataset:
+def _kind(folder: Path, datasets: Sequence[Dataset]) -> UID:
+    """The SOP class of the files, by which objects refer to them; old files lack it."""
+    kinds = {UID(str(dataset.get("SOPClassUID") or MRImageStorage)) for dataset in datasets}
+    if other := sorted(kinds - set(MR_CLASSES)):
+        raise UsageError(f"{folder}: holds objects of the class {other[0].name}; expected MR images")
+    if len(kinds) > 1:
+        raise UsageError(f"{folder}: holds {' and '.join(sorted(kind.name for kind in kinds))}; expected one kind of image")
+    return kinds.pop()
+
+
+def _single_frame(series: Series, image: Image, kind: UID) -> Dataset:
     dataset = _described(series, image.sop_uid, image.matrix)
     first = series.images[0]
-    dataset.SOPClassUID = MRImageStorage
+    dataset.SOPClassUID = kind
     dataset.ImagePositionPatient = _decimals(image.position_mm)
     dataset.ImageOrientationPatient = _decimals(first.orientation)  # highdicom wants the same text in all
     dataset.PixelSpacing = _decimals(first.spacing_mm)
-    _set_thickness(dataset, first)
+    dataset.SliceThickness = _thickness(series)
     return dataset
 
 
-def _multi_frame(series: Series) -> Dataset:
+def _multi_frame(series: Series, kind: UID) -> Dataset:
     first = series.images[0]
     dataset = _described(series, first.sop_uid, first.matrix)
-    dataset.SOPClassUID = EnhancedMRImageStorage
+    dataset.SOPClassUID = kind
     dataset.NumberOfFrames = len(series.images)
-    measures = _item(PixelSpacing=_decimals(first.spacing_mm))
-    _set_thickness(measures, first)
+    measures = _item(PixelSpacing=_decimals(first.spacing_mm), SliceThickness=_thickness(series))
     orientation = _item(ImageOrientationPatient=_decimals(first.orientation))
     dataset.SharedFunctionalGroupsSequence = [_item(PixelMeasuresSequence=[measures], PlaneOrientationSequence=[orientation])]
     positions = [_item(ImagePositionPatient=_decimals(image.position_mm)) for image in series.images]
@@ -180,9 +195,11 @@ def _described(series: Series, sop_uid: str, matrix: tuple[int, int]) -> Dataset
     )
 
 
-def _set_thickness(dataset: Dataset, image: Image) -> None:
-    if np.isfinite(image.thickness_mm):
-        dataset.SliceThickness = format_number_as_ds(float(image.thickness_mm))
+def _thickness(series: Series) -> str:
+    """As the header says, which may be silent; then the step from slice to slice."""
+    declared = abs(series.images[0].thickness_mm)
+    places = places_mm(ordered_slices(series.images))
+    return format_number_as_ds(declared if declared > 0 else float(places[-1] - places[0]) / (len(places) - 1))
 
 
 def _item(**values: Any) -> Dataset:

@@ -31,7 +31,7 @@ from pydicom.sr.codedict import codes
 
 from mri_vit.finished.export.dicom.common_modules import SCHEME, Export, completed, cut, private_code
 from mri_vit.finished.export.dicom.segmentation import TUMOUR, tracking_uid
-from mri_vit.finished.export.dicom.summary import RESEARCH_USE, EndpointSummary, Figure, Summary
+from mri_vit.finished.export.dicom.summary import RESEARCH_USE, EndpointSummary, Figure, Sentence, Summary
 
 MILLILITRE = CodedConcept("ml", "UCUM", "ml")
 Group = MeasurementsAndQualitativeEvaluations | VolumetricROIMeasurementsAndQualitativeEvaluations
@@ -69,9 +69,7 @@ def structured_report(
         is_complete=True,
         is_final=False,
         series_description="mri-vit research: report",
-        coding_schemes=[
-            CodingSchemeIdentificationItem(SCHEME, name="Codes of mri-vit", responsible_organization="mri-vit")
-        ],
+        coding_schemes=[CodingSchemeIdentificationItem(SCHEME, name="Codes of mri-vit", responsible_organization="mri-vit")],
         **export.placed("report", series),
     )
     return completed(made, export)
@@ -80,8 +78,9 @@ def structured_report(
 def _prediction(summary: Summary, export: Export) -> Group:
     """What a reader must know before any number."""
     group = MeasurementsAndQualitativeEvaluations(tracking_identifier=_tracking("Prediction", export))
-    texts = [("Intended use", RESEARCH_USE), ("Model", summary.model)]
-    texts += [*(("Caution", text) for text in summary.cautions), *(("Quality", text) for text in summary.quality)]
+    texts = [Sentence("use", "Intended use", RESEARCH_USE), Sentence("model", "Model", summary.model)]
+    texts += [Sentence("caution", "Caution", text) for text in summary.cautions]
+    texts += [Sentence("quality", "Quality", text) for text in summary.quality]
     return _with_texts(group, texts)
 
 
@@ -116,7 +115,7 @@ def _tumour(summary: Summary, export: Export, segmentation: Dataset | None) -> G
             source_series=SourceSeriesForSegmentation(export.source.images[0].SeriesInstanceUID),
         )
         group = VolumetricROIMeasurementsAndQualitativeEvaluations(referenced_segment=segment, **about)
-    return _with_texts(group, [("Tumour", summary.tumour)])
+    return _with_texts(group, [Sentence("tumour", "Tumour", summary.tumour)])
 
 
 def _measurement(figure: Figure) -> Measurement:
@@ -128,13 +127,13 @@ def _tracking(name: str, export: Export) -> TrackingIdentifier:
     return TrackingIdentifier(uid=export.uid("tracking", name), identifier=name)
 
 
-def _with_texts(group: Group, texts: Iterable[tuple[str, str]]) -> Group:
+def _with_texts(group: Group, texts: Iterable[Sentence]) -> Group:
     """TID 1501 has texts beside codes (rows of qualitative evaluations), for which highdicom has no argument."""
     group[0].ContentSequence.extend(_texts(texts))
     return group
 
 
-def _texts(texts: Iterable[tuple[str, str]]) -> Iterator[TextContentItem]:
-    for label, text in texts:
-        code = private_code(label.lower().replace(" ", "-"), label)
-        yield TextContentItem(name=code, value=text, relationship_type=RelationshipTypeValues.CONTAINS)
+def _texts(texts: Iterable[Sentence]) -> Iterator[TextContentItem]:
+    for one in texts:
+        name = private_code(one.code, one.label)
+        yield TextContentItem(name=name, value=one.text, relationship_type=RelationshipTypeValues.CONTAINS)

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mri_vit.finished import of_kind
-from mri_vit.finished.prediction_document import AnyPredicted, BinaryValue, ContinuousValue, Prediction
+from mri_vit.finished.prediction_document import (
+    AnyPredicted,
+    BinaryValue,
+    Calibrated,
+    ContinuousValue,
+    Prediction,
+    SurvivalValue,
+    is_trusted,
+)
 from mri_vit.prepare.tumour import described
 from mri_vit.report.words import notation
 from mri_vit.settings.recipe import title
@@ -20,23 +28,37 @@ RESEARCH_USE = "For research use only. Not a medical device. No decision about a
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of an endpoint: a code for machines (at most 16 characters), its name, value and unit ("" without one)."""
+    """A number of an endpoint: a code for machines (at most 16 ASCII characters), its name, value and unit ("" without one)."""
 
     code: str
     name: str
     value: float
     unit: str = ""
 
+    @property
+    def text(self) -> str:
+        """The number as a reader sees it."""
+        return f"{self.name[:1].lower()}{self.name[1:]} {self.value:.3g}{f' {self.unit}' if self.unit else ''}"
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text under a label, with a code for machines."""
+
+    code: str
+    label: str
+    text: str
+
 
 @dataclass(frozen=True)
 class EndpointSummary:
-    """What is shown of an endpoint; `sentences` are labels with their text."""
+    """What is shown of an endpoint: the call or "withheld", its numbers, and what to know of them."""
 
-    name: str
     title: str
     headline: str
     figures: tuple[Figure, ...]
-    sentences: tuple[tuple[str, str], ...]
+    sentences: tuple[Sentence, ...]
+    is_reliable: bool
 
 
 @dataclass(frozen=True)
@@ -55,16 +77,16 @@ def summary_of(document: Prediction) -> Summary:
     """The summary of a patient's document."""
     run, tumour = document.run, document.preparation.tumour
     volume = tumour.tumour_ml if notation.is_defined(tumour.tumour_ml) else None
-    mode = "synthetic patients" if run.synthetic else "patients"
+    of = "synthetic patients" if run.synthetic else "patients"
     return Summary(
         cautions=tuple(_cautions(document)),
-        endpoints=tuple(_endpoint(name, one) for name, one in document.endpoints.items()),
+        endpoints=tuple(_endpoint(name, one, is_trusted(document, name)) for name, one in document.endpoints.items()),
         tumour=_sentence(described(tumour.model_dump(exclude_none=True))),
         tumour_ml=volume,
         quality=tuple(_quality(document)),
         model=(
             f"Study “{run.study}”: {notation.counted(len(run.weights), 'network')} of {run.folds} folds, trained on"
-            f" {run.patients} {mode}; mri-vit {document.versions.get('mri-vit', 'unknown')}, predicted on {document.made[:10]}."
+            f" {run.patients} {of}; mri-vit {document.versions.get('mri-vit', 'unknown')}."
         ),
     )
 
@@ -89,30 +111,28 @@ def _quality(document: Prediction) -> Iterator[str]:
         yield "Scan quality: no problems found."
 
 
-def _endpoint(name: str, one: AnyPredicted) -> EndpointSummary:
+def _endpoint(name: str, one: AnyPredicted, trusted: bool) -> EndpointSummary:
     head = notation.title(name)
     if one.value is None:
-        return EndpointSummary(name, head, "withheld", (), (("Withheld", _sentence(one.withheld or "not predicted")),))
+        reason = Sentence("withheld", "Withheld", _sentence(one.withheld or "it was not predicted"))
+        return EndpointSummary(head, "withheld", (), (reason,), False)
     sentences = []
     if one.untrusted:
-        sentences.append(("Not reliable", _sentence(f"shown only on request: {one.untrusted}")))
+        sentences.append(Sentence("untrusted", "Not reliable", _sentence(f"shown only on request: {one.untrusted}")))
     if call := getattr(one.value, "call", "") or one.value.side:
-        sentences.append(("Call", _sentence(call)))
+        sentences.append(Sentence("call", "Call", _sentence(call)))
     if one.of_run:
-        figure = notation.estimate(one.of_run.estimate)
-        measure = notation.SYMBOLS[one.of_run.measure]
         of = notation.counted(one.of_run.patients, "patient")
-        verdict = f"{one.of_run.verdict}; {measure} {figure}, {of}"
-        sentences.append(("Verdict of the run", _sentence(verdict)))
+        sentences.append(Sentence("verdict", "Result of the run", _sentence(f"{one.of_run.verdict}; {of}")))
     figures = tuple(_figures(one))
-    shown = ", ".join(f"{figure.name.lower()} {figure.value:.3g}{f' {figure.unit}' if figure.unit else ''}" for figure in figures)
-    return EndpointSummary(name, head, shown, figures, tuple(sentences))
+    headline = one.value.side or (figures[0].text if figures else "no number")
+    return EndpointSummary(head, headline if trusted else f"{headline} (not reliable)", figures, tuple(sentences), trusted)
 
 
 def _figures(one: AnyPredicted) -> Iterator[Figure]:
     """The defined numbers: those of the tables of `mri-vit predict`, and the ends of an interval."""
-    kind, unit = of_kind.of(one.kind), getattr(one, "unit", "")
-    for number, row in enumerate(kind.score_cells(one)):
+    unit = getattr(one, "unit", "")
+    for number, row in enumerate(of_kind.of(one.kind).score_cells(one)):
         if "class" in row:
             yield Figure(f"class-{number}", f"Probability of {row['class']}", row["score"])
             continue
@@ -120,13 +140,12 @@ def _figures(one: AnyPredicted) -> Iterator[Figure]:
         if notation.is_defined(row["probability"]):
             yield Figure("probability", "Calibrated probability", row["probability"])
     ends = one.value.probability if isinstance(one.value, BinaryValue) else one.value
-    if isinstance(one.value, (BinaryValue, ContinuousValue)) and ends and notation.is_defined(ends.low):
+    if isinstance(ends, (Calibrated, ContinuousValue)) and notation.is_defined(ends.low):
         yield Figure("low", "Lower end of the 95 % interval", ends.low, unit)
         yield Figure("high", "Upper end of the 95 % interval", ends.high, unit)
-    for row in kind.survival_cells(one):
-        if notation.is_defined(row["survival"]):
-            days = round(row["horizon_days"])
-            yield Figure(f"alive-{days}d", f"Probability of being alive at {days} days", row["survival"])
+    for at in one.value.horizons if isinstance(one.value, SurvivalValue) else ():
+        if notation.is_defined(at.survival):
+            yield Figure(f"alive-{at.days:.0f}d", f"Alive at {at.days:.0f} days, probability", at.survival)
 
 
 def _sentence(text: str) -> str:
