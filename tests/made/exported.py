@@ -13,9 +13,9 @@ from typing import Any
 import nibabel as nib
 import numpy as np
 from jaxtyping import Float, Shaped
+
 from made import dicom
 from made.prediction import EXAMPLE
-
 from mri_vit.data.volume import Volume, canonical, write
 from mri_vit.explain.outputs.map_files import STEP, brain_only
 
@@ -51,7 +51,7 @@ def make_predicted(
     home: Path,
     orientation: Sequence[float] = dicom.OBLIQUE,
     stored: str = "RAS",
-    edit: Mapping[str, Any] = {},  # noqa: B006  # it is only read
+    edit: Mapping[str, Any] = {},  # it is only read
     **tags: Any,
 ) -> Predicted:
     """A prediction on T1ce, with a FLAIR beside it.

@@ -89,6 +89,8 @@ def completed(dataset: Dataset, export: Export) -> Dataset:
     dataset.ContentDate, dataset.ContentTime = _made(export)
     if dataset.Modality != "SR":
         dataset.BodyPartExamined = "BRAIN"
+    if "ContentLabel" in dataset and "ContentCreatorName" not in dataset:
+        dataset.ContentCreatorName = ""  # type 2, which highdicom leaves out
     for equipment in dataset.get("ContributingEquipmentSequence", ()):
         equipment.pop("ContributionDateTime", None)
     for element in export.source.identity:

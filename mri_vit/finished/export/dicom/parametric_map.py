@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from highdicom import VOILUTTransformation
 from highdicom.pm import ParametricMap, RealWorldValueMapping
+from highdicom.sr import CodedConcept
 from pydicom import Dataset
 from pydicom.sr.codedict import codes
 
@@ -14,6 +15,8 @@ from mri_vit.finished.export.dicom.common_modules import Export, completed, cut
 from mri_vit.finished.export.dicom.source_series import SAME_PLACE_MM, laid_on
 from mri_vit.finished.prediction_document import ShownMap
 from mri_vit.report.words import notation
+
+DESCRIPTION = 1024  # characters of a short text (ST), PS3.5, 6.2
 
 
 def parametric_map(entry: ShownMap, export: Export, number: int, series: int) -> Dataset:
@@ -52,10 +55,20 @@ def parametric_map(entry: ShownMap, export: Export, number: int, series: int) ->
         series_description=cut(f"mri-vit research: {entry.title}, {head}", "LO"),
         **export.placed(f"map {number}", series),
     )
-    described = (
-        f"{entry.meaning} {entry.unit}: 1 is an even share of the map's sum; 0 outside the brain. Explains: {entry.explains}"
-    )
+    anatomy = Dataset()
+    anatomy.FrameLaterality = "U"  # the brain is unpaired
+    anatomy.AnatomicRegionSequence = [CodedConcept.from_code(codes.SCT.Brain)]
+    made.SharedFunctionalGroupsSequence[0].FrameAnatomySequence = [anatomy]  # without which dcmqi ends with a fault
     for frame in made.PerFrameFunctionalGroupsSequence:
         for derivation in frame.get("DerivationImageSequence", ()):
-            derivation.DerivationDescription = f"{described or ''} Source of the method: {entry.source}"[:1024]  # ST, PS3.5, 6.2
+            derivation.DerivationDescription = _derivation(entry)
     return completed(made, export)
+
+
+def _derivation(entry: ShownMap) -> str:
+    """How the numbers came to be, in words."""
+    explained = f" It explains {entry.explains}." if entry.explains else ""
+    described = (
+        f"{entry.meaning} Values are {entry.unit}: 1 is an even share of the map's sum, 0 lies outside the brain.{explained}"
+    )
+    return f"{described} Method: {entry.source}"[:DESCRIPTION]
