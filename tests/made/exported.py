@@ -70,7 +70,7 @@ def make_predicted(
     for number, name in enumerate(("t1ce", "flair")):
         voxels = dicom.head(SLICES, ROWS, COLUMNS) + 1000 * number + generator.integers(0, 9, (SLICES, ROWS, COLUMNS))
         series[name] = home / name
-        given = PERSON | {"SeriesInstanceUID": f"1.2.3.4.{5 + number}"} | tags
+        given: dict[str, Any] = PERSON | {"SeriesInstanceUID": f"1.2.3.4.{5 + number}"} | tags
         dicom.write_series(series[name], voxels.astype(np.uint16), orientation, **given)
         scans[name] = Volume(voxels.transpose(2, 1, 0).astype(np.float32), affine)
     folder = home / "predicted" / "P001"
@@ -100,7 +100,7 @@ def _laid(volume: Volume, axes: str) -> Volume:
     """The same voxels with other axes, by nibabel alone."""
     image = nib.Nifti1Image(np.asarray(volume.array, np.float64), volume.affine)
     turn = nib.orientations.ornt_transform(nib.io_orientation(volume.affine), nib.orientations.axcodes2ornt(axes))
-    turned = image.as_reoriented(turn)
+    turned = image.as_reoriented(turn)  # type: ignore[arg-type]  # its stub wants lists
     assert turned.affine is not None
     return Volume(np.asarray(turned.dataobj).astype(volume.array.dtype), turned.affine)
 

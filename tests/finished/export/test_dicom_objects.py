@@ -57,6 +57,12 @@ def texts(dataset: Dataset) -> str:
     return "\n".join(found)
 
 
+def measurement_report(file: Path) -> hd.sr.MeasurementReport:
+    content = hd.sr.srread(file).content
+    assert isinstance(content, hd.sr.MeasurementReport)
+    return content
+
+
 def beside(program: str) -> str:
     """A program of dcmqi, whose wheel puts it beside Python."""
     return str(Path(sys.executable).with_name(program))
@@ -350,8 +356,8 @@ def test_only_an_earlier_export_is_replaced(predicted, tmp_path):
 
 
 def test_a_withheld_endpoint_has_no_number_and_no_map(predicted, objects):
-    report = hd.sr.srread(objects["report"])
-    groups = {group[0].ContentSequence[0].TextValue: group for group in report.content.get_image_measurement_groups()}
+    content = measurement_report(objects["report"])
+    groups = {group[0].ContentSequence[0].TextValue: group for group in content.get_image_measurement_groups()}
     assert not groups["PTEN alteration"].get_measurements()
     assert "did not tell it from chance" in texts(groups["PTEN alteration"][0])
     shown = {m.name.meaning: m.value for m in groups["MGMT promoter methylation"].get_measurements()}
@@ -378,8 +384,8 @@ def test_a_prediction_without_maps_mask_or_shown_endpoint_is_a_summary_and_a_rep
 
 
 def test_the_report_has_volume_verdicts_quality_and_model(predicted, objects):
-    report = hd.sr.srread(objects["report"])
-    (tumour,) = report.content.get_volumetric_roi_measurement_groups()
+    report, content = hd.sr.srread(objects["report"]), measurement_report(objects["report"])
+    (tumour,) = content.get_volumetric_roi_measurement_groups()
     assert tumour.finding_type == codes.SCT.Neoplasm
     (volume,) = tumour.get_measurements()
     voxel_ml = np.prod([*dicom.SPACING_MM, dicom.STEP_MM]) / 1000

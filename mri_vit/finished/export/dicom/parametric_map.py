@@ -62,7 +62,25 @@ def parametric_map(entry: ShownMap, export: Export, number: int, series: int) ->
     for frame in made.PerFrameFunctionalGroupsSequence:
         for derivation in frame.get("DerivationImageSequence", ()):
             derivation.DerivationDescription = _derivation(entry)
+    _order_frames(made)
     return completed(made, export)
+
+
+def _order_frames(made: Dataset) -> None:
+    """Order frames along the normal (row × column); highdicom orders them against it.
+
+    The standard allows any order, but dcmqi 1.5 takes the first frame for the lowest, and a map would be mirrored in it.
+    """
+    groups = list(made.PerFrameFunctionalGroupsSequence)
+    orientation = made.SharedFunctionalGroupsSequence[0].PlaneOrientationSequence[0].ImageOrientationPatient
+    normal = np.cross(np.array(orientation[:3], float), np.array(orientation[3:], float))
+    places = [np.array(group.PlanePositionSequence[0].ImagePositionPatient, float) @ normal for group in groups]
+    order = np.argsort(places)
+    frames = np.frombuffer(made.FloatPixelData, np.float32).reshape(len(groups), -1)
+    made.FloatPixelData = frames[order].tobytes()
+    made.PerFrameFunctionalGroupsSequence = [groups[index] for index in order]
+    for number, group in enumerate(made.PerFrameFunctionalGroupsSequence, start=1):
+        group.FrameContentSequence[0].DimensionIndexValues = [number]
 
 
 def _derivation(entry: ShownMap) -> str:
