@@ -3,12 +3,13 @@
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
+# make pacs: Orthanc, dcmtk and dicom3tools, likewise, without which tests of DICOM objects in an archive are skipped.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long nightly cluster browser same check docs pictures clean
+.PHONY: demo test long nightly cluster browser pacs same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -32,6 +33,10 @@ cluster: .venv/ready
 
 browser:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --no-install-recommends chromium)
+
+PACS = orthanc orthanc-dicomweb dcmtk dicom3tools
+pacs:
+	command -v Orthanc dsrdump dciodvfy || (apt-get update --quiet && apt-get install --yes --no-install-recommends $(PACS))
 
 BASE ?= HEAD
 same: .venv/ready

@@ -56,16 +56,10 @@ def make_predicted(
 ) -> Predicted:
     """A prediction on T1ce, with a FLAIR beside it.
 
-    `stored` are the axes of the NIfTI files, as nibabel names them: an import writes RAS, dcm2niix alone LAS. `edit` replaces
-    keys of `prediction.json`.
+    `stored` are the axes of the NIfTI files, as nibabel names them: an import writes RAS, dcm2niix alone LAS.
     """
     generator = np.random.default_rng(3)
     affine = dicom.affine(orientation)
-    inside = np.zeros((COLUMNS, ROWS, SLICES), bool)
-    inside[3:-3, 4:-2, 2:-1] = True
-    steps = np.where(inside, generator.integers(1, 900, inside.shape), 0).astype(np.int16)
-    tumour = np.zeros(inside.shape, np.uint8)
-    tumour[5:11, 6:10, 3:7] = 1
     series, scans = {}, {}
     for number, name in enumerate(("t1ce", "flair")):
         voxels = dicom.head(SLICES, ROWS, COLUMNS) + 1000 * number + generator.integers(0, 9, (SLICES, ROWS, COLUMNS))
@@ -73,20 +67,29 @@ def make_predicted(
         given: dict[str, Any] = PERSON | {"SeriesInstanceUID": f"1.2.3.4.{5 + number}"} | tags
         dicom.write_series(series[name], voxels.astype(np.uint16), orientation, **given)
         scans[name] = Volume(voxels.transpose(2, 1, 0).astype(np.float32), affine)
-    folder = home / "predicted" / "P001"
+    return write_prediction(home / "predicted" / "P001", scans, series, stored)
+
+
+def write_prediction(folder: Path, scans: Mapping[str, Volume], series: Mapping[str, Path], stored: str = "RAS") -> Predicted:
+    """A prediction of scans, T1ce among them: with a map of noise in a box, a tumour in it, and the document of `EXAMPLE`."""
+    shape, affine = scans["t1ce"].shape, scans["t1ce"].affine
+    inside = np.zeros(shape, bool)
+    inside[tuple(slice(n // 8, n - n // 6) for n in shape)] = True
+    steps = np.where(inside, np.random.default_rng(4).integers(1, 900, shape), 0).astype(np.int16)
+    tumour = np.zeros(shape, np.uint8)
+    tumour[tuple(slice(n // 4, n // 2) for n in shape)] = 1
     (folder / "maps").mkdir(parents=True)
     laid = {name: _laid(scan, stored) for name, scan in scans.items()}
-    for space in ("t1ce", "flair"):
+    for space in scans:
         write(_laid(Volume(steps, affine), stored), folder / f"maps/{space}_map.nii.gz", step=STEP)
     write(brain_only(laid["t1ce"], _laid(Volume(inside, affine), stored).array), folder / "maps/brain.nii.gz")
     write(_laid(Volume(tumour, affine), stored), folder / "tumour.nii.gz")
     document = copy.deepcopy(EXAMPLE)
     document["preparation"]["steps"] = [{"step": "read", "methods": "", "scans": {n: _record(v) for n, v in laid.items()}}]
     document["preparation"]["tumour"]["tumour_ml"] = round(float(tumour.sum() * np.prod(scans["t1ce"].spacing_mm)) / 1000, 3)
-    maps = document["maps"]
-    maps["brain"] = "maps/brain.nii.gz"
-    maps["maps"][0]["files"] = {space: f"maps/{space}_map.nii.gz" for space in ("t1ce", "flair")}
-    (folder / "prediction.json").write_text(json.dumps({**document, **edit}))
+    document["maps"]["brain"] = "maps/brain.nii.gz"
+    document["maps"]["maps"][0]["files"] = {space: f"maps/{space}_map.nii.gz" for space in scans}
+    (folder / "prediction.json").write_text(json.dumps(document))
     return Predicted(folder, series, affine, steps.astype(np.float32) * np.float32(STEP), tumour)
 
 

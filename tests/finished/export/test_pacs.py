@@ -14,6 +14,7 @@ from made.exported import PERSON, make_predicted
 from made.orthanc import AET, Archive, orthanc
 from PIL import Image
 from pydicom import Dataset, dcmread
+from pydicom.uid import SecondaryCaptureImageStorage
 from rich.console import Console
 
 from mri_vit.finished.export.dicom.dicom_objects import export_dicom
@@ -28,7 +29,7 @@ def c_store(archive: Archive, files: list[Path]) -> None:
     program = shutil.which("storescu")
     if not program:
         pytest.skip("storescu is not installed (Debian: apt-get install dcmtk)")
-    command = [program, "-aec", AET, "--propose-little", "127.0.0.1", str(archive.dicom), *map(str, files)]
+    command = [program, "-aec", AET, "--required", "127.0.0.1", str(archive.dicom), *map(str, files)]
     subprocess.run(command, check=True, capture_output=True)
 
 
@@ -77,7 +78,7 @@ def test_every_capture_is_rendered(tmp_path):
         stow(archive, files)
         for file in files:
             sent = dcmread(file)
-            if sent.Modality == "OT":
+            if sent.SOPClassUID == SecondaryCaptureImageStorage:
                 path = f"studies/{STUDY}/series/{sent.SeriesInstanceUID}/instances/{sent.SOPInstanceUID}/rendered"
                 status, content = archive.get(path, "image/png")
                 assert status == 200

@@ -64,6 +64,8 @@ def export_dicom(prediction: Path, source: Path | None, output: Path, console: C
     refuse_foreign(output)
     series, scan = _source(predicted, source)
     export = Export(predicted, series, scan, seed_of(predicted, series.sha256))
+    if series.remark:
+        say(console, series.remark, WARNING)
     whose = "without a person" if series.is_anonymous else "in the study of the series"
     with complete(output, refuse_foreign) as beside, lenient():
         for name, dataset in _objects(export, console):

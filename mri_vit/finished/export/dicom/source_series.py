@@ -9,7 +9,7 @@ import hashlib
 import tempfile
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,9 @@ ALWAYS_THERE = (  # type 2: there in every object, if need be empty
     *("StudyDate", "StudyTime", "StudyID", "AccessionNumber", "ReferringPhysicianName"),
 )
 DIFFER_IN_A_SERIES = ("PatientAge", "PatientSize", "PatientWeight", "TimezoneOffsetFromUTC")  # of no person's identity
+NO_FRAME = (
+    "the series has no FrameOfReferenceUID, so the objects have one of their own: some viewers will not lay them over the series"
+)
 MR_CLASSES = (MRImageStorage, EnhancedMRImageStorage, LegacyConvertedEnhancedMRImageStorage)
 ANONYMOUS = {
     "PatientName": "ANONYMOUS",
@@ -71,6 +74,7 @@ class SourceSeries:
     order: tuple[int, ...]
     voxels: Volume | None
     sha256: str  # of all its files
+    remark: str = ""  # for the user
 
     @property
     def is_anonymous(self) -> bool:
@@ -105,11 +109,11 @@ def read_source_series(folder: Path) -> SourceSeries:
         )
     if faults := conversion_faults(series):
         raise UsageError(f"{folder}: {faults[0].with_uids()}")
-    if not series.frame_uid:
-        raise UsageError(f"{folder}: its images have no FrameOfReferenceUID, or several; objects of it would lie nowhere")
     with lenient():
         headers = [read_dataset(file.path, stop_before_pixels=True) for file in series.files]
-        identity, kind = _identity(folder, headers), _kind(folder, headers)
+        identity, kind, frame_uid = _identity(folder, headers), _kind(folder, headers), _frame_uid(folder, headers)
+    remark = "" if frame_uid else NO_FRAME
+    series = replace(series, frame_uid=frame_uid or hashed_uid(series.study_uid, series.series_uid, "frame of reference"))
     with tempfile.TemporaryDirectory(prefix="mri-vit-") as scratch:  # only its owner can read it
         try:
             voxels = convert_series(series, Path(scratch))
@@ -124,7 +128,15 @@ def read_source_series(folder: Path) -> SourceSeries:
     else:
         images = tuple(_single_frame(series, image, kind) for image in slices)
         order = tuple(range(len(slices)))
-    return SourceSeries(images, identity, volume_affine(slices), volume_shape(slices), order, voxels, content)
+    return SourceSeries(images, identity, volume_affine(slices), volume_shape(slices), order, voxels, content, remark)
+
+
+def _frame_uid(folder: Path, datasets: Sequence[Dataset]) -> str:
+    """The frame of reference; "" where an anonymised series has none."""
+    uids = {str(dataset.get("FrameOfReferenceUID") or "") for dataset in datasets}
+    if len(uids) > 1:
+        raise UsageError(f"{folder}: its files have {len(uids)} values of FrameOfReferenceUID; expected one position of the head")
+    return uids.pop()
 
 
 def _identity(folder: Path, datasets: Sequence[Dataset]) -> Dataset:
