@@ -387,6 +387,19 @@ def test_no_series_no_prediction_and_a_lacking_slice_are_refused(predicted, tmp_
     assert mri_vit("export", "dicom", tmp_path / "empty", "-o", tmp_path / "out") == 2
 
 
+@pytest.mark.parametrize("name", ["maps/t1ce_map.nii.gz", "maps/brain.nii.gz", "tumour.nii.gz", "prediction.json"])
+def test_a_damaged_prediction_is_named_and_nothing_is_exported(tmp_path, capsys, name):
+    made = make_predicted(tmp_path)
+    (made.folder / name).write_bytes(b"damaged")
+    command = ("export", "dicom", made.folder, "--source", made.series["t1ce"], "-o", tmp_path / "out")
+    assert mri_vit(*command) == 6
+    assert name in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    (made.folder / name).unlink()
+    assert mri_vit(*command) in (2, 6)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_map_that_lies_elsewhere_is_never_resampled(tmp_path):
     made = make_predicted(tmp_path)
     file = made.folder / "maps/t1ce_map.nii.gz"

@@ -56,6 +56,8 @@ def export_dicom(prediction: Path, source: Path | None, output: Path, console: C
     UsageError
         No prediction; no single MR series; voxels that are those of no predicted scan; a map that lies elsewhere; or something
         else at `output`.
+    IntegrityError
+        A file of the prediction is damaged or gone.
     """
     predicted = read_prediction(prediction)
     for folder in filter(None, (prediction, source)):

@@ -7,7 +7,7 @@ those of a scan that was predicted, by the hash that preparation recorded, or el
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from mri_vit.data import nifti
 from mri_vit.data.volume import Volume, canonical, read, read_mask
-from mri_vit.errors import UsageError
+from mri_vit.errors import IntegrityError, UnusablePatient, UsageError
 from mri_vit.explain.outputs.map_files import brain_only
 from mri_vit.finished import prediction_document
 from mri_vit.finished.export.dicom.source_series import SAME_PLACE_MM, SourceSeries, laid_on
@@ -73,10 +73,8 @@ class PredictedScans:
         if scan not in entry.files:
             raise UsageError(f"{self.folder}: the map “{entry.title}” has no file on {title(scan)}; {PREDICT_AGAIN}")
         file = self.folder / entry.files[scan]
-        if entry.peak:
-            return read(file)
-        if not file.is_file():
-            raise UsageError(f"{file}: no such file; {PREDICT_AGAIN}")
+        if entry.peak or not file.is_file():
+            return read_image(file)
         with file.open("rb") as stream:
             announced = nifti.announced(stream.read(nifti.START_BYTES), file.name.endswith(".gz"))
         x, y, z = announced.shape
@@ -87,6 +85,14 @@ class PredictedScans:
         given = (prediction_document.FILE, files.TUMOUR, *(name for entry in self.maps for name in entry.files.values()))
         brain = self.document.maps.brain if self.document.maps else None
         return [sha256(self.folder / name) for name in sorted({*given, *filter(None, [brain])}) if (self.folder / name).is_file()]
+
+
+def read_image(file: Path, how: Callable[[Path], Volume] = read) -> Volume:
+    """A volume of the prediction. Raises IntegrityError where it is not as it was written."""
+    try:
+        return how(file)
+    except UnusablePatient as fault:
+        raise IntegrityError(f"{fault}; {PREDICT_AGAIN}") from None
 
 
 def read_prediction(folder: Path) -> PredictedScans:
@@ -159,7 +165,7 @@ def _has_brain(scan: Volume, predicted: PredictedScans) -> bool:
     brain = predicted.document.maps.brain if predicted.document.maps else None
     if brain is None or not (predicted.folder / brain).is_file():
         return False
-    levels, apart_mm = laid_on(read(predicted.folder / brain), scan.shape, scan.affine)
+    levels, apart_mm = laid_on(read_image(predicted.folder / brain), scan.shape, scan.affine)
     inside = levels > 0
     if apart_mm > SAME_PLACE_MM or inside.sum() < LEAST_BRAIN_VOXELS:
         return False
@@ -199,5 +205,5 @@ def tumour_mask(predicted: PredictedScans) -> Volume | None:
     file = predicted.tumour_file
     if file is None:
         return None
-    mask = read_mask(file)
+    mask = read_image(file, read_mask)
     return Volume((mask.array != 0).astype(np.uint8), mask.affine)

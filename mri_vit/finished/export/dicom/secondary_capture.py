@@ -14,11 +14,11 @@ from jaxtyping import UInt8
 from PIL import Image, ImageDraw
 from pydicom import Dataset
 
-from mri_vit.data.volume import Volume, read, resample
+from mri_vit.data.volume import Volume, resample
 from mri_vit.explain.outputs import overlays
 from mri_vit.explain.outputs.overlays import BLACK, GREY, NOTICE_COLOUR, WHITE, font, wrapped
 from mri_vit.finished.export.dicom.common_modules import Export, completed
-from mri_vit.finished.export.dicom.predicted_scans import PredictedScans
+from mri_vit.finished.export.dicom.predicted_scans import PredictedScans, read_image
 from mri_vit.finished.export.dicom.summary import RESEARCH_USE, Summary
 from mri_vit.finished.prediction_document import ShownMap
 from mri_vit.report.words import notation
@@ -86,7 +86,7 @@ def map_picture(entry: ShownMap, mask: Volume | None, predicted: PredictedScans)
     maps, reference = predicted.document.maps, predicted.reference
     if maps is None or maps.brain is None:
         return None
-    brain = read(predicted.folder / maps.brain)
+    brain = read_image(predicted.folder / maps.brain)
     tumour = None if mask is None else resample(mask, brain.shape, brain.affine, interpolation=NEAREST).array > 0
     under = overlays.underlay(brain, brain.array > 0, tumour)
     of = notation.title(entry.endpoint) if entry.endpoint else "all endpoints"
