@@ -159,6 +159,13 @@ def test_an_independent_reader_finds_the_same_map_and_tumour(predicted, objects,
         assert values.sum() == pytest.approx(target.sum(), rel=1e-6)
 
 
+def test_a_map_of_an_unreliable_prediction_says_so(tmp_path, objects):
+    assert "not reliable" in dcmread(objects["map-1-occlusion-mgmt"]).SeriesDescription  # the example's patient is outside
+    made = make_predicted(tmp_path)
+    edited(made, distribution=EXAMPLE["distribution"] | {"placement": "within"})  # type: ignore[operator]
+    assert "not reliable" not in dcmread(exported(made, tmp_path / "out")["map-1-occlusion-mgmt"]).SeriesDescription
+
+
 def test_highdicom_reads_the_tumour_with_its_codes(predicted, objects):
     seg = hd.seg.segread(objects["tumour"])
     segment = seg.get_segment_description(1)

@@ -33,6 +33,7 @@ def parametric_map(entry: ShownMap, export: Export, number: int, series: int) ->
         )
     frames = export.source.frames(np.asarray(array, np.float32))
     head = notation.title(entry.endpoint) if entry.endpoint else "all endpoints"
+    research = ", ".join(filter(None, ("research", export.predicted.doubt(entry))))
     mapping = RealWorldValueMapping(
         lut_label=cut(entry.method, "SH"),
         lut_explanation=cut(f"{entry.title}, {entry.unit}", "LO"),
@@ -52,7 +53,7 @@ def parametric_map(entry: ShownMap, export: Export, number: int, series: int) ->
         ],
         content_label="ATTRIBUTION",
         content_description=cut(f"{entry.title} of {head}", "LO"),
-        series_description=cut(f"mri-vit research: {entry.title}, {head}", "LO"),
+        series_description=cut(f"mri-vit {research}: {entry.title}, {head}", "LO"),
         **export.placed(f"map {number}", series),
     )
     anatomy = Dataset()

@@ -68,6 +68,11 @@ class PredictedScans:
             raise UsageError(f"{self.folder}: no {files.TUMOUR}, although a tumour mask was used; {PREDICT_AGAIN}")
         return file
 
+    def doubt(self, entry: ShownMap) -> str:
+        """ "not reliable" of a map of endpoints of which none is; else ""."""
+        explained = [entry.endpoint] if entry.endpoint else list(self.document.endpoints)
+        return "" if any(prediction_document.is_trusted(self.document, name) for name in explained) else "not reliable"
+
     def map_on(self, entry: ShownMap, scan: str) -> Volume:
         """A map on a scan's voxels, float32; one of zeros, which `read` refuses as empty, too."""
         if scan not in entry.files:

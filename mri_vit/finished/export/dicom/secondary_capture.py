@@ -90,7 +90,7 @@ def map_picture(entry: ShownMap, mask: Volume | None, predicted: PredictedScans)
     tumour = None if mask is None else resample(mask, brain.shape, brain.affine, interpolation=NEAREST).array > 0
     under = overlays.underlay(brain, brain.array > 0, tumour)
     of = notation.title(entry.endpoint) if entry.endpoint else "all endpoints"
-    head = f"{entry.title} · {of} · on {title(reference)} · research use only"
+    head = " · ".join(filter(None, (entry.title, of, f"on {title(reference)}", "research use only", predicted.doubt(entry))))
     checked = "; ".join(f"{notation.title(one.endpoint)}: {notation.MAP_KINDS[one.kind]}" for one in entry.verdicts)
     note = f"{RESEARCH_USE} {entry.meaning} Checks of the method's maps in the run: {checked or 'none were made'}."
     drawn = overlays.drawn(under, predicted.map_on(entry, reference), head, note)
