@@ -3,6 +3,7 @@
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
+# make pacs: Orthanc, dcmtk and dicom3tools, likewise, without which tests of DICOM objects in an archive are skipped.
 # make validator: roc-validator in .validator, an environment of its own because it needs an older rich than ours; without it the
 # tests that validate RO-Crates are skipped.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
@@ -10,7 +11,7 @@ TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='t
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long nightly cluster browser validator same check docs pictures clean
+.PHONY: demo test long nightly cluster browser pacs validator same check docs pictures clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -41,6 +42,10 @@ validator: .validator/ready
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .validator
 	VIRTUAL_ENV=.validator $(BIN)/uv pip install --quiet --requirement tests/made/roc_validator.txt
 	touch $@
+
+PACS = orthanc orthanc-dicomweb dcmtk dicom3tools
+pacs:
+	(command -v Orthanc && command -v dsrdump && command -v dciodvfy) || (apt-get update --quiet && apt-get install --yes --no-install-recommends $(PACS))
 
 BASE ?= HEAD
 same: .venv/ready

@@ -1,4 +1,4 @@
-"""Verbs that export: a model that leaves its run, its networks as graphs, and a run's images and provenance by conventions."""
+"""Verbs of `mri-vit export`: what leaves a run or a prediction for other systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cyclopts import App
 
 from mri_vit.cli.arguments import Output
 
-exports = App(name="export", help="Export a run: its model (also as ONNX), images to BIDS, provenance to RO-Crate.")
+exports = App(name="export", help="Export a run's model, images or provenance, or a prediction to DICOM.")
 
 
 @exports.command(name="model")
@@ -46,6 +46,27 @@ def export_onnx(model: Path, *, output: Annotated[Path, Output]) -> None:
     from mri_vit.finished.export import onnx_files
 
     onnx_files.export_onnx(model, output, Console())
+
+
+@exports.command(name="dicom")
+def export_dicom(prediction: Path, *, source: Path | None = None, output: Annotated[Path, Output]) -> None:
+    """Export a patient's prediction as DICOM objects: captures, parametric maps, tumour segmentation and structured report.
+
+    Parameters
+    ----------
+    prediction
+        A patient's folder of `mri-vit predict`.
+    source
+        Folder of the DICOM series of a scan that was predicted, best the T1ce: the objects get its patient and study, and lie on
+        its voxels. Another series is refused. Without it they are anonymous.
+    output
+        Folder for the .dcm files.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.export import dicom
+
+    dicom.writer().export_dicom(prediction, source, output, Console())
 
 
 @exports.command(name="bids")

@@ -185,7 +185,7 @@ def pretrain(study: StudyFile, **overrides: Overrides) -> None:
 
 
 def train(study: StudyFile, **overrides: Overrides) -> None:
-    """Train and test every model by cross-validation on the prepared patients."""
+    """Train and test every model by cross-validation."""
     _stage("train", loaded(study, overrides))
 
 

@@ -16,7 +16,9 @@ import numpy as np
 import torch
 
 from mri_vit import style
+from mri_vit.data import volume
 from mri_vit.data.cohort import Patient
+from mri_vit.data.volume import Volume, read_mask
 from mri_vit.errors import UsageError
 from mri_vit.explain.methods import patient_maps
 from mri_vit.explain.methods.catalogue import UNIT
@@ -115,6 +117,9 @@ def write_patient(
         shutil.copyfile(prepared / files.QC, beside / files.QC)
         with as_written(prepared / files.PATIENT, PREPARE_AGAIN):
             preparation = _preparation(patient, study, record, int(measures.value[reference.TOKENS] or 0), basis.home)
+        if patient.tumour_mask:  # so that the folder, passed on by itself, has it
+            tumour = read_mask(patient.tumour_mask)
+            volume.write(Volume((tumour.array != 0).astype(np.uint8), tumour.affine), beside / files.TUMOUR)
         seconds = {**basis.seconds, "distribution": compared - began, "maps": time.monotonic() - compared}
         remarks = [*_remarks(patient, known, distribution, preparation, endpoints, basis)]
         remarks += [

@@ -21,6 +21,7 @@ from pydicom.uid import (
     generate_uid,
 )
 
+from mri_vit.data.volume import Volume
 from mri_vit.importers.dicom import header
 
 AXIAL = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
@@ -82,6 +83,22 @@ def write_series(
         edit(dataset, number)
         paths.append(_save(dataset, folder / f"IM{number:04}"))
     return paths
+
+
+def write_volume(folder: Path, volume: Volume, **tags: Any) -> list[Path]:
+    """A classic series of a scan's voxels, rounded, at the place that its affine says; its third axis counts slices."""
+    lps = np.diag([-1.0, -1.0, 1.0, 1.0]) @ volume.affine
+    spacing = np.linalg.norm(lps[:3, :3], axis=0)
+    row, column = (lps[:3, axis] / spacing[axis] for axis in (0, 1))
+    voxels = np.rint(volume.array - min(volume.array.min(), 0)).astype(np.uint16).transpose(2, 1, 0)
+
+    def place(dataset: Dataset, number: int) -> None:
+        dataset.ImagePositionPatient = [round(float(x), 6) for x in (lps @ [0, 0, number, 1])[:3]]
+        dataset.PixelSpacing = [round(float(x), 9) for x in (spacing[1], spacing[0])]
+        dataset.SliceThickness = round(float(spacing[2]), 9)
+
+    direction = [round(float(x), 9) for x in (*row, *column)]
+    return write_series(folder, voxels, direction, edit=place, **tags)
 
 
 def write_enhanced(folder: Path, voxels: Shaped[np.ndarray, "slices rows columns"], contrast: str = "T2", **tags: Any) -> Path:

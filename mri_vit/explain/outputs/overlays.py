@@ -106,7 +106,12 @@ def underlay(scan: Volume, brain: Bool[np.ndarray, "x y z"], tumour: Bool[np.nda
 
 
 def draw(under: Underlay, heat: Volume, title: str, path: Path, note: str = "") -> None:
-    """Write the picture as PNG, with a title above and a note below.
+    """Write the picture of `drawn` into a file."""
+    write_bytes(drawn(under, heat, title, note), path)
+
+
+def drawn(under: Underlay, heat: Volume, title: str, note: str = "") -> bytes:
+    """The picture as PNG, with a title above and a note below.
 
     `heat` is on the voxels of the scan that `under` was made of, in that order of axes; it is relative to a uniform map and 0
     outside the brain.
@@ -125,13 +130,13 @@ def draw(under: Underlay, heat: Volume, title: str, path: Path, note: str = "") 
     caption = f"the scan; the map is {value} everywhere"
     if not flat:
         caption = f"the scan through the map's peak (cross): {value}"
-        bare = [marked(drawn, shown.pixel(peak, axis)) for drawn, (_, axis, _) in zip(bare, PLANES, strict=True)]
+        bare = [marked(cut, shown.pixel(peak, axis)) for cut, (_, axis, _) in zip(bare, PLANES, strict=True)]
     over = "the map over it" + ("; line: the tumour's outline" if outline is not None else "")
     rows = [Row(caption, bare), Row(over, planes(heat, peak), colour_bar(), even)]
     if outline is not None:
         through = planes(heat, _largest(outline))
         rows.append(Row("the map where planes cut most of the tumour", through, notice=even))  # short: the notice is beside it
-    write_bytes(sheet(title, rows, shown, note), path)
+    return sheet(title, rows, shown, note)
 
 
 def nearly_even(peak: float) -> str:
@@ -236,39 +241,39 @@ def sheet(title: str, rows: Sequence[Row], window: Window, note: str) -> bytes:
     sizes = [window.panel(axis) for _, axis, _ in PLANES]
     tall = max(height for height, _ in sizes)
     width = PANELS_PX + (SIDE if any(row.bar for row in rows) else 0) + 2 * GAP
-    lines = _wrapped(note, width - 2 * GAP)
+    lines = wrapped(note, width - 2 * GAP)
     foot = FOOT + (len(lines) - 1) * LINE_PX
     picture = Image.new("RGB", (width, TOP + len(rows) * (CAPTION_PX + tall + GAP) + foot), BLACK)
     pen = ImageDraw.Draw(picture)
-    pen.text((GAP, TOP / 2), title, WHITE, _font(15), anchor="lm")
+    pen.text((GAP, TOP / 2), title, WHITE, font(15), anchor="lm")
     spare = (PANELS_PX - sum(w for _, w in sizes)) / 2  # where the height is what limits
     for number, row in enumerate(rows):
         top = TOP + number * (CAPTION_PX + tall + GAP)
-        pen.text((GAP, top + CAPTION_PX / 2), row.caption, GREY, _font(12), anchor="lm")
+        pen.text((GAP, top + CAPTION_PX / 2), row.caption, GREY, font(12), anchor="lm")
         if row.notice:
-            pen.text((PANELS_PX, top + CAPTION_PX / 2), row.notice, NOTICE_COLOUR, _font(13), anchor="rm")
+            pen.text((PANELS_PX, top + CAPTION_PX / 2), row.notice, NOTICE_COLOUR, font(13), anchor="rm")
         left = float(GAP)
         for (name, _, letters), panel, (height, across) in zip(PLANES, row.panels, sizes, strict=True):
             x, y = round(left), round(top + CAPTION_PX + (tall - height) / 2)
             picture.paste(Image.fromarray(panel), (x, y))
             _lettered(pen, letters, x, y, across, height)
-            pen.text((x + 5, y + 4), name, GREY, _font(11), stroke_width=1, stroke_fill=BLACK)
+            pen.text((x + 5, y + 4), name, GREY, font(11), stroke_width=1, stroke_fill=BLACK)
             left += across + spare
         if row.bar:
             _draw_bar(picture, row.bar, PANELS_PX + 2 * GAP, top + CAPTION_PX + 10, tall - 20)
     for number, line in enumerate(reversed(lines)):
-        pen.text((GAP, picture.height - FOOT / 2 - number * LINE_PX), line, GREY, _font(12), anchor="lm")
+        pen.text((GAP, picture.height - FOOT / 2 - number * LINE_PX), line, GREY, font(12), anchor="lm")
     file = io.BytesIO()
     picture.save(file, "PNG", compress_level=4)  # 4: a few per cent larger than 9 in a fifth of the time
     return file.getvalue()
 
 
-def _wrapped(note: str, width: int) -> list[str]:
-    """The note in lines of at most so many pixels, unless a word is wider."""
+def wrapped(note: str, width: int, size: int = 12) -> list[str]:
+    """The note in lines of at most so many pixels, unless a word is wider; `size` is the font's."""
     lines = [""]
     for word in note.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if _font(12).getlength(longer) <= width or not lines[-1]:
+        if font(size).getlength(longer) <= width or not lines[-1]:
             lines[-1] = longer
         else:
             lines.append(word)
@@ -279,7 +284,7 @@ def _lettered(pen: ImageDraw.ImageDraw, letters: str, x: int, y: int, width: int
     """Black around the letters keeps them readable over a bright skull."""
     positions = ((6, height / 2, "lm"), (width - 6, height / 2, "rm"), (width / 2, 5, "mt"), (width / 2, height - 5, "mb"))
     for letter, (right, down, anchor) in zip(letters, positions, strict=True):
-        pen.text((x + right, y + down), letter, WHITE, _font(13), anchor=anchor, stroke_width=2, stroke_fill=BLACK)
+        pen.text((x + right, y + down), letter, WHITE, font(13), anchor=anchor, stroke_width=2, stroke_fill=BLACK)
 
 
 def _draw_bar(picture: Image.Image, bar: Bar, x: int, y: int, height: int) -> None:
@@ -290,13 +295,13 @@ def _draw_bar(picture: Image.Image, bar: Bar, x: int, y: int, height: int) -> No
     for at, text in bar.ticks:
         down = y + (1 - at) * (height - 1)
         pen.line((x + 18, down, x + 22, down), GREY)
-        pen.text((x + 25, down), text, WHITE, _font(12), anchor="lm")
+        pen.text((x + 25, down), text, WHITE, font(12), anchor="lm")
     label = Image.new("RGB", (height, 16), BLACK)
-    ImageDraw.Draw(label).text((height / 2, 8), bar.label, WHITE, _font(12), anchor="mm")
+    ImageDraw.Draw(label).text((height / 2, 8), bar.label, WHITE, font(12), anchor="mm")
     picture.paste(label.rotate(90, expand=True), (x + 62, y))
 
 
 @cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def font(size: int) -> ImageFont.FreeTypeFont:
     """DejaVu Sans, which matplotlib ships: it has ×, ≥ and − where Pillow's own font has boxes."""
     return ImageFont.truetype(str(Path(mpl.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), size)
