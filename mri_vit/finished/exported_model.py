@@ -35,6 +35,7 @@ class ExportedModel:
     folder: Path
     study: Study
     facts: dict[str, Any]
+    warm: bool = False  # whether networks that were used stay in memory
 
     @property
     def networks(self) -> dict[Place, Path]:
@@ -69,6 +70,7 @@ class ExportedModel:
             maps=document.maps,
             known=document.known.opened(),
             reference=lambda step: document.no_reference or reference.read(self.folder / REFERENCE),
+            kept={} if self.warm else None,
         )
 
 
@@ -77,9 +79,9 @@ def is_model(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def open_model(folder: Path) -> ExportedModel:
+def open_model(folder: Path, warm: bool = False) -> ExportedModel:
     """The model in a folder. Raises UsageError for one of another version, IntegrityError where it is damaged."""
     facts = read_json(folder / FILE, ("schema",), EXPORT_AGAIN)
     if facts["schema"] != SCHEMA:
         raise UsageError(f"{folder / FILE}: found {facts['schema']!r}; this version reads {SCHEMA!r}: {EXPORT_AGAIN}")
-    return ExportedModel(folder, study_file.load(folder / files.STUDY), facts)
+    return ExportedModel(folder, study_file.load(folder / files.STUDY), facts, warm)

@@ -5,7 +5,7 @@ Nothing is fitted anew. Letters: t horizons (`predictions.HORIZONS_DAYS`), d wid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from mri_vit.crossval.loop import Tables, stacked
 from mri_vit.data.cohort import Patient, without_labels
 from mri_vit.data.predictions import score_rows, without_empty_class
 from mri_vit.finished.trained_run import Place
+from mri_vit.model.network import Network
 from mri_vit.predictors.network import Neural
 from mri_vit.run import files
 from mri_vit.settings.schema import Endpoint, Study
@@ -67,16 +68,20 @@ class FoldOutputs:
 
 
 def fold_outputs(
-    homes: Mapping[Place, Path], study: Study, patients: Sequence[Patient], step: Callable[[], None]
+    places: Iterable[Place],
+    networks: Callable[[Place], list[Network]],
+    study: Study,
+    patients: Sequence[Patient],
+    step: Callable[[], None],
 ) -> dict[str, list[FoldOutputs]]:
-    """By patient the outputs of each fold's networks, which lie in `homes`, one fold in memory at a time.
+    """By patient the outputs of the networks at each place, one fold at a time.
 
     `study` is the run's, with the folder in which `patients` are prepared; no label is read. `step` is called after each fold.
     """
     unlabelled = [without_labels(patient) for patient in patients]
     outputs: dict[str, list[FoldOutputs]] = {patient.id: [] for patient in patients}
-    for (repeat, fold), home in homes.items():
-        neural = Neural.fitted(study, home)
+    for repeat, fold in places:
+        neural = Neural.of(study, networks((repeat, fold)))
         tables = neural.predict_each(unlabelled)
         features = neural.represent(unlabelled)
         for index, patient in enumerate(patients):

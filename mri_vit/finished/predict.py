@@ -77,6 +77,14 @@ def predict(home: Path, source: Path, output: Path, workers: int, allowed: Allow
     """
     opened = exported_model.open_model(home) if exported_model.is_model(home) else trained_run.open_run(home)
     opened.refuse_changed(console)
+    return predict_by(opened, source, output, workers, allowed, console)
+
+
+def predict_by(
+    opened: TrainedRun | ExportedModel, source: Path, output: Path, workers: int, allowed: Allowed, console: Console
+) -> Excluded:
+    """As `predict`, by a run or model that is open and was found unchanged."""
+    home = opened.folder
     study = study_of_new_patients(opened.study, source, output, workers)
     with run_folder.claimed(study) as folder:
         new = read_new_patients(source, study.channels, study.prepare.needs, output, lambda line: say(console, line, WARNING))
@@ -155,7 +163,9 @@ def _predicted(
         bar.update(task, completed=total, note="")
         compared = time.monotonic()
         task = bar.add_task("predict", total=total, note="")
-        outputs = network_outputs.fold_outputs(model.networks, study, patients, lambda: bar.update(task, advance=1))
+        outputs = network_outputs.fold_outputs(
+            model.networks, model.of_fold, study, patients, lambda: bar.update(task, advance=1)
+        )
         seconds |= {"reference": (compared - began) / len(patients), "networks": (time.monotonic() - compared) / len(patients)}
     basis = Basis(
         model=model,

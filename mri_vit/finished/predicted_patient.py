@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from mri_vit import style
 from mri_vit.data import volume
@@ -253,8 +252,7 @@ def _write_maps(
     removed first, so that no map, title or share reveals them.
     """
     shown = [name for name, endpoint in endpoints.items() if endpoint.value is not None]
-    whole = network.load(model.networks[place] / files.WEIGHTS).to("cuda" if torch.cuda.is_available() else "cpu").eval()
-    net = network.with_heads(whole, shown)
+    net = network.with_heads(model.of_fold(place)[0].eval(), shown)
     if not net.heads:
         return None
     asked = {name: of_kind.of(one.kind).question(one.value) for name, one in endpoints.items() if one.value}

@@ -13,6 +13,8 @@ from mri_vit.finished.known_patients import KnownPatients
 from mri_vit.finished.out_of_fold import OutOfFold
 from mri_vit.finished.prediction_document import RunFacts, Weights
 from mri_vit.finished.trained_run import Place, TrainedRun
+from mri_vit.model.network import Network
+from mri_vit.predictors.network import loaded
 from mri_vit.report import verdicts
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation, MapVerdict
@@ -42,6 +44,16 @@ class TrainedModel:
     maps: Mapping[str, tuple[MapVerdict, ...]]  # by method the run's verdicts on its maps
     known: KnownPatients
     reference: Callable[[Step], Reference | str]  # the step is called after each fold that has to read the run's patients
+    kept: dict[Place, list[Network]] | None = None  # networks that stay in memory; None: each fold's are read when they are used
+
+    def of_fold(self, place: Place) -> list[Network]:
+        """A fold's networks, by seed."""
+        if self.kept is not None and place in self.kept:
+            return self.kept[place]
+        networks = loaded(self.networks[place], self.study.train.seeds)
+        if self.kept is not None:
+            self.kept[place] = networks
+        return networks
 
 
 def of_run(run: TrainedRun) -> TrainedModel:

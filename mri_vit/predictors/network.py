@@ -50,7 +50,14 @@ class Neural:
     def fitted(cls, study: Study, folder: Path, encode: Encode = encoder) -> Neural:
         """The one that an earlier run left in `folder`."""
         predictor = cls(study, folder, seed=0, encode=encode)
-        predictor._networks = [_loaded(files.seed_folder(folder, number), encode) for number in range(study.train.seeds)]
+        predictor._networks = loaded(folder, study.train.seeds, encode)
+        return predictor
+
+    @classmethod
+    def of(cls, study: Study, networks: list[Network]) -> Neural:
+        """The one of a fold's networks that are in memory already."""
+        predictor = cls(study, Path(), seed=0)
+        predictor._networks = networks
         return predictor
 
     @property
@@ -134,6 +141,11 @@ class Neural:
             )
             rows.append(self.network.encoder(patches.to(device), position.to(device))[0].float().cpu().numpy())
         return np.stack(rows)
+
+
+def loaded(folder: Path, seeds: int, encode: Encode = encoder) -> list[Network]:
+    """The networks of a fold whose training ended in this folder, by seed."""
+    return [_loaded(files.seed_folder(folder, seed), encode) for seed in range(seeds)]
 
 
 def _loaded(folder: Path, encode: Encode) -> Network:

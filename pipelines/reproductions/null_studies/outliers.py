@@ -26,6 +26,8 @@ from mri_vit import synthetic
 from mri_vit.data import cohort
 from mri_vit.data.cohort import Patient
 from mri_vit.finished import network_outputs, reference, trained_run
+from mri_vit.model.network import Network
+from mri_vit.predictors.network import loaded
 from mri_vit.prepare import patient
 from mri_vit.run.folder import claimed, run_settings
 from mri_vit.settings.schema import Study
@@ -50,8 +52,13 @@ def main(run: Path, folder: Path) -> None:
     asked = {kind: prepared(study, kind, rows, folder, console) for kind, rows in kinds.items()}  # apart: they share scans
     trained = trained_run.TrainedRun(run, past)
     like = reference.reference_of_run(trained, lambda: None)
+    homes = trained.networks
+
+    def of_fold(place: tuple[int, int]) -> list[Network]:
+        return loaded(homes[place], past.train.seeds)
+
     everybody = [one for patients in asked.values() for one in patients]
-    said = network_outputs.fold_outputs(trained.networks, study, everybody, lambda: None)
+    said = network_outputs.fold_outputs(trained.networks, of_fold, study, everybody, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
         features = {(each.repeat, each.fold): each.features for each in said[one.id]}
