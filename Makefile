@@ -71,7 +71,7 @@ pictures: .venv/ready
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
 	$(BIN)/pip install --quiet --disable-pip-version-check uv
-	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[brain,cluster,dicom,docs,excel,onnx,radiomics,test]'
+	VIRTUAL_ENV=.venv $(BIN)/uv pip install --quiet --compile-bytecode --constraint constraints.txt --editable '.[brain,cluster,dicom,docs,excel,onnx,radiomics,serve,test]'
 	touch $@
 
 clean:

@@ -49,7 +49,15 @@ app = App(
 for verb in (
     *(study_verbs.demo, study_verbs.plan, study_verbs.check, study_verbs.prepare, study_verbs.qc, study_verbs.pretrain),
     *(study_verbs.train, study_verbs.explain, study_verbs.run, run_verbs.inspect, run_verbs.report, run_verbs.status),
-    *(run_verbs.evaluate, run_verbs.compare, run_verbs.predict, run_verbs.features, file_verbs.settings, file_verbs.schema),
+    *(
+        run_verbs.evaluate,
+        run_verbs.compare,
+        run_verbs.predict,
+        run_verbs.features,
+        run_verbs.serve,
+        file_verbs.settings,
+        file_verbs.schema,
+    ),
     *(file_verbs.imports, file_verbs.cohorts, file_verbs.tumour, export_verbs.exports),
 ):
     app.command(verb)

@@ -270,3 +270,43 @@ def features(
         if extraction.write(prepared, extraction.Asked(weights, channels, fusion, card), output, console) + len(unprepared)
         else 0
     )
+
+
+def serve(
+    model: Path,
+    *,
+    port: int = 8080,
+    host: str = "127.0.0.1",
+    folder: Path = Path("mri-vit-serve"),
+    keep_hours: float = 24.0,
+    show_untrusted: bool = False,
+    allow_known: bool = False,
+    allow_synthetic: bool = False,
+) -> None:
+    """Predict patients whom a browser or a program sends, by an exported MODEL.
+
+    Parameters
+    ----------
+    model
+        Folder of `mri-vit export model`.
+    port
+        Port to listen on; 0 chooses a free one.
+    host
+        Address to listen on. Any other than loopback asks for a token, that of the variable MRI_VIT_TOKEN or a new one.
+    folder
+        Folder for the patients who are sent.
+    keep_hours
+        Hours after which a finished patient is deleted.
+    show_untrusted, allow_known, allow_synthetic
+        As for `predict`.
+    """
+    from rich.console import Console
+
+    from mri_vit.finished.predict import Allowed
+
+    try:
+        from mri_vit.finished.serve import server
+    except ModuleNotFoundError as error:
+        raise UsageError(f"{error.name} is not installed, which the service needs: pip install 'mri-vit[serve]'") from None
+    allowed = Allowed(show_untrusted, allow_known, allow_synthetic)
+    server.serve(model, host, port, folder, 3600 * keep_hours, allowed, Console())

@@ -1,0 +1,128 @@
+"""Uploads: what a browser or program sends of one patient goes in; scans in a folder come out, or words that say why not.
+
+A file is either a sequence under its own field, or an archive (zip) of DICOM series or NIfTI files. No path of an archive is
+used: its files get numbers, and of a NIfTI file its own name without folders. So nothing lands elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import zipfile
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mri_vit.errors import UsageError
+
+NIFTI = (".nii", ".nii.gz")
+ARCHIVE, TUMOUR = "archive", "tumour_mask"  # fields of the form beside the sequences
+BLOCK = 2**20  # bytes copied at a time
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is more is refused."""
+
+    sent: int = 2 * GIB  # bytes of a request; four uncompressed scans of 512 × 512 × 200 voxels in single precision have 0.8
+    unpacked: int = 8 * GIB  # bytes of an archive's files; DICOM packs to a half, seldom to a quarter
+    files: int = 20_000  # of an archive; an exam of ten series of 200 images, each in a file, has 2,000
+    waiting: int = 100  # patients in the queue, half an hour of work and more
+    spare: int = GIB  # bytes that stay free on the disk
+
+
+class TooMuch(UsageError):
+    """More than the limits allow."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A file of a form."""
+
+    name: str
+    content: Any  # a binary file: read, and sought by zipfile
+
+
+def store(sent: Mapping[str, Sent], channels: Collection[str], folder: Path, limits: Limits) -> None:
+    """Write what was sent of a patient into an empty folder: `t1ce.nii.gz` …, or an archive's files.
+
+    Parameters
+    ----------
+    sent : by field: sequences of `channels`, `tumour_mask`; or `archive` alone.
+
+    Raises
+    ------
+    UsageError
+        Nothing was sent, or a file is no NIfTI file, or the archive is damaged, locked or has no scans.
+    TooMuch
+        The archive unpacks to more than the limits allow.
+    OSError
+        The disk is full.
+    """
+    folder.mkdir(parents=True)
+    if not sent:
+        raise UsageError(f"no file was sent; expected {', '.join(channels)} as NIfTI files, or an archive (.zip)")
+    if ARCHIVE in sent:
+        if len(sent) > 1:
+            raise UsageError("an archive and single scans were sent; expected either")
+        unpack(sent[ARCHIVE], folder, limits)
+        return
+    for field, file in sent.items():
+        suffix = next((ending for ending in sorted(NIFTI, key=len, reverse=True) if file.name.lower().endswith(ending)), None)
+        if suffix is None:
+            raise UsageError(f"{field}: found {PurePosixPath(file.name).name!r}; expected a NIfTI file (.nii or .nii.gz)")
+        with (folder / f"{field}{suffix}").open("wb") as target:
+            shutil.copyfileobj(file.content, target, BLOCK)
+
+
+def unpack(archive: Sent, folder: Path, limits: Limits) -> None:
+    """Write the files of a zip archive into a folder, by numbers."""
+    try:
+        with zipfile.ZipFile(archive.content) as opened:
+            files = [entry for entry in opened.infolist() if not entry.is_dir() and not _is_junk(entry.filename)]
+            if not files:
+                raise UsageError(f"{archive.name}: the archive is empty; expected DICOM series or NIfTI files of one patient")
+            if len(files) > limits.files:
+                raise TooMuch(f"{archive.name}: holds {len(files):,} files; at most {limits.files:,} are accepted")
+            left = limits.unpacked
+            for number, entry in enumerate(files):
+                left -= _copy(opened, entry, folder / _name(entry.filename, number), left, limits.unpacked)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        raise UsageError(f"{archive.name}: no zip archive that can be read ({error}); pack it again as .zip") from None
+    except RuntimeError as error:  # as zipfile says that a password is needed
+        raise UsageError(f"{archive.name}: {error}; expected an archive without a password") from None
+
+
+def _copy(opened: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, left: int, limit: int) -> int:
+    """Unpack one file, counting what really comes out: the sizes that an archive states may be lies."""
+    if target.exists():
+        raise UsageError(f"the archive holds two files called {target.name}; expected the scans of one patient and one visit")
+    written = 0
+    with opened.open(entry) as source, target.open("wb") as file:
+        while block := source.read(BLOCK):
+            written += len(block)
+            if written > left:
+                raise TooMuch(f"the archive unpacks to more than {limit / GIB:g} GiB, which is accepted at most")
+            file.write(block)
+    return written
+
+
+def _name(path: str, number: int) -> str:
+    """A file's name without folders where it is a NIfTI file, whose name says the sequence; else a number."""
+    name = re.split(r"[/\\]", path)[-1]
+    safe = re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip(".-")
+    return safe if safe.lower().endswith(NIFTI) else f"{number:06d}"
+
+
+def _is_junk(path: str) -> bool:
+    """What macOS puts into archives beside the files."""
+    return path.startswith("__MACOSX/") or path.endswith(".DS_Store")
+
+
+def patient_name(text: str) -> str:
+    """A patient's name as a folder may be called: what the sender wrote, or "patient"."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:64]
+    return safe or "patient"
