@@ -3,12 +3,14 @@
 # make same BASE=<commit>: whether that commit and this tree give the same numbers.
 # make cluster: a study on a real SLURM and on Dask's workers, all of this machine; installs SLURM from Debian's packages, as root.
 # make browser: Chromium from Debian's packages, as root, without which the tests that open pages are skipped.
+# make wheelhouse: every wheel that an installation needs, with hashes.  make sbom: what that installs, with licences, in sbom.json.
+# make roots: mmdebstrap from Debian's packages, as root, without which the containers' steps are not tried.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long nightly cluster browser same check docs pictures clean
+.PHONY: demo test long nightly cluster browser roots same check docs pictures wheelhouse sbom clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -33,6 +35,9 @@ cluster: .venv/ready
 browser:
 	command -v chromium || (apt-get update --quiet && apt-get install --yes --no-install-recommends chromium)
 
+roots:
+	command -v mmdebstrap || (apt-get update --quiet && apt-get install --yes --no-install-recommends mmdebstrap)
+
 BASE ?= HEAD
 same: .venv/ready
 	$(BIN)/python tests/same/compare.py $(BASE)
@@ -51,6 +56,12 @@ pictures: .venv/ready
 	$(BIN)/python pipelines/pictures.py
 	$(BIN)/python pipelines/notebooks.py
 
+wheelhouse: .venv/ready
+	$(BIN)/python pipelines/wheelhouse.py "$(strip $(TORCH))"
+
+sbom: wheelhouse
+	$(BIN)/python pipelines/sbom.py
+
 # torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick, and compiled
 # as pip does it: where Python may write no bytecode, every process would compile all that it imports
 .venv/ready: pyproject.toml constraints.txt
@@ -61,4 +72,4 @@ pictures: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv runs docs/_build docs/_made
+	rm -rf .venv runs docs/_build docs/_made wheelhouse sbom.json
