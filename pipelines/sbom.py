@@ -22,7 +22,9 @@ from mri_vit.errors import UsageError
 ROOT = Path(__file__).parents[1]
 CYCLONEDX = "cyclonedx-bom==7.5.0"  # in an environment of its own, so that it is no part of what it lists
 # Free to use, change and pass on, also within other software, as long as the notice stays.
-PERMISSIVE = re.compile(r"(?i)\b(MIT|0?BSD|Apache|ISC|PSF|Python-2\.0|HPND|Zlib|BSL-1\.0|CC0|CNRI-Python|Unlicense|Public Domain)\b")
+PERMISSIVE = re.compile(
+    r"(?i)\b(MIT|0?BSD|Apache|ISC|PSF|Python-2\.0|HPND|Zlib|BSL-1\.0|CC0|CNRI-Python|Unlicense|Public Domain)\b"
+)
 WITH_CONDITIONS = re.compile(r"(?i)\b(A?GPL|LGPL|GNU|MPL|Mozilla|EPL|EUPL|CDDL|CC-BY-(NC|SA|ND)|Proprietary|Other)\b")
 # By package what its metadata does not say, or why a licence with conditions is no obstacle. The package imports these, and
 # changes and contains none.
@@ -62,17 +64,21 @@ def write(wheelhouse: Path = ROOT / "wheelhouse", *, output: Path = ROOT / "sbom
         made = ("environment", "--pyproject", str(ROOT / "pyproject.toml"), "--output-reproducible", "--of", "JSON")
         uv = (sys.executable, "-m", "uv", "tool", "run", "--quiet", "--from", CYCLONEDX)
         _call(*uv, "cyclonedx-py", *made, "-o", str(output.absolute()), str(python))
-    parts = json.loads(output.read_text(encoding="utf-8"))["components"]
-    for part in sorted(parts, key=lambda part: part["name"].lower()):
+    for part in (found := parts(output)):
         print(f"{part['name']} {part['version']}: {of_part(part)}")
-    for line in (faults := unnamed(parts)):
+    for line in (faults := unnamed(found)):
         print(line, file=sys.stderr)
-    print(f"{output}: {len(parts)} parts")
+    print(f"{output}: {len(found)} parts")
     return 1 if faults else 0
 
 
 def _call(*command: str) -> None:
     subprocess.run(command, check=True)
+
+
+def parts(file: Path) -> list[dict[str, Any]]:
+    """The parts in an SBOM, by name."""
+    return sorted(json.loads(file.read_text(encoding="utf-8"))["components"], key=plain)
 
 
 def plain(part: Mapping[str, Any]) -> str:
@@ -102,7 +108,9 @@ def unnamed(parts: list[dict[str, Any]]) -> list[str]:
         named = plain(part) in NAMED or NVIDIA.fullmatch(plain(part))
         if not named and (bound or not free):
             found = ", ".join(licences(part)) or "none stated"
-            faults.append(f"{part['name']} {part['version']}: licence {found}; expected a permissive one, or a line in {__file__}")
+            faults.append(
+                f"{part['name']} {part['version']}: licence {found}; expected a permissive one, or a line in {__file__}"
+            )
     return faults
 
 

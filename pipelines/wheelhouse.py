@@ -57,8 +57,8 @@ def build(torch: str = "torch==2.13.0", *, output: Path = ROOT / "wheelhouse", e
         for name in SOURCES:
             (shutil.copytree if (ROOT / name).is_dir() else _copy)(ROOT / name, source / name)
         pip("--no-deps", *shlex.split(torch), into=folder)
-        found = {name: version for wheel in folder.iterdir() for name, version, *_ in [parse_wheel_filename(wheel.name)]}
-        pinned = ["--constraint", str(ROOT / "constraints.txt"), f"torch=={found['torch']}"]
+        (found,) = (parse_wheel_filename(wheel.name)[1] for wheel in folder.glob("torch-*.whl"))
+        pinned = ["--constraint", str(ROOT / "constraints.txt"), f"torch=={found}"]
         pip("--find-links", str(folder), *pinned, f"{source}[{extras}]", into=folder)
         (folder / REQUIREMENTS).write_text(requirements(folder, f"{output.name}/{REQUIREMENTS}", extras))
     print(f"{output}: {sum(file.stat().st_size for file in output.iterdir()) / 1e6:,.0f} MB")

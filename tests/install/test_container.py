@@ -22,7 +22,7 @@ from whole_road import SHRUNKEN, words
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 ROOT = Path(__file__).parents[2]
 WHEELS = "/wheelhouse"  # where the wheels lie in the root: the index of PyTorch's own builds is not asked
-CERTIFICATES = "/etc/ssl/of-this-machine.crt"  # by which pip trusts an index behind a proxy, as it does here
+CERTIFICATES = "/of-this-machine.crt"  # by which pip trusts an index behind a proxy, as it does here
 # In namespaces of mounts and processes, so that nothing stays mounted and no process goes on.
 ENTER = """set -eu
 mount -t proc proc "$1/proc"
@@ -141,7 +141,7 @@ def test_its_steps_in_an_empty_debian_end_in_a_demo_by_a_plain_user(recipe: str,
     assert not (root / "source").exists()
     assert not [path for path in (root / "usr/bin").iterdir() if path.name in ("gcc", "cc", "make")]
     megabytes = sum(path.stat().st_size for path in root.rglob("*") if path.is_file() and not path.is_symlink()) / 1e6
-    assert megabytes < 2500  # measured: 1,900
+    assert megabytes < 2500  # measured: 2,166, of which PyTorch has 750 and SimpleITK 260
     print(f"{recipe}: {megabytes:.0f} MB")
 
     def started(*arguments: str) -> str:
