@@ -73,7 +73,8 @@ def write(wheelhouse: Path = ROOT / "wheelhouse", *, output: Path = ROOT / "sbom
 
 
 def _call(*command: str) -> None:
-    subprocess.run(command, check=True)
+    if code := subprocess.run(command).returncode:
+        raise UsageError(f"{' '.join(command)} ended with {code}, see the lines above")
 
 
 def parts(file: Path) -> list[dict[str, Any]]:

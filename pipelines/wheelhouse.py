@@ -21,6 +21,7 @@ from pathlib import Path
 from packaging.utils import parse_wheel_filename
 
 from mri_vit.cli import exit_code
+from mri_vit.errors import UsageError
 from mri_vit.run import atomic
 
 ROOT = Path(__file__).parents[1]
@@ -71,9 +72,13 @@ def _copy(file: Path, target: Path) -> None:
 
 
 def pip(*words: str, into: Path) -> None:
-    """Collect wheels; what is published as source alone is built here, so that no user needs to."""
+    """Collect wheels; what is published as source alone is built here, so that no user needs to.
+
+    Raises UsageError where pip cannot, which has then said why.
+    """
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--wheel-dir", str(into), *words]
-    subprocess.run(command, check=True)
+    if code := subprocess.run(command).returncode:
+        raise UsageError(f"pip ended with {code} on {' '.join(words)}; expected an index that has them, see the lines above")
 
 
 def requirements(folder: Path, file: str, extras: str) -> str:

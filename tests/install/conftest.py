@@ -1,13 +1,14 @@
-"""What the tests of an installation share: the wheelhouse, and processes without a network or in another root."""
+"""What the tests of an installation share: the wheelhouse."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 import wheelhouse as wheels
 from conftest import MakeOnce
+
+from mri_vit.errors import UsageError
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +20,7 @@ def wheelhouse(made_once: MakeOnce) -> Path:
 
         try:
             wheels.build(f"torch=={torch.__version__}", output=folder)
-        except subprocess.CalledProcessError as error:
-            pytest.skip(f"the wheels cannot be had here: pip ended with {error.returncode}")
+        except UsageError as error:
+            pytest.skip(f"the wheels cannot be had here: {error}")
 
     return made_once("wheelhouse", make)
