@@ -152,3 +152,4 @@ def test_its_steps_in_an_empty_debian_end_in_a_demo_by_a_plain_user(recipe: str,
     assert "report" in started("demo", *OPTIONS)
     written = root / steps.folder.lstrip("/") / "mri-vit-demo/runs/demo/report/index.html"
     assert written.stat().st_uid != 0
+    shutil.rmtree(root)  # gigabytes, which pytest would keep
