@@ -6,12 +6,14 @@
 # make pacs: Orthanc, dcmtk and dicom3tools, likewise, without which tests of DICOM objects in an archive are skipped.
 # make validator: roc-validator in .validator, an environment of its own because it needs an older rich than ours; without it the
 # tests that validate RO-Crates are skipped.
+# make wheelhouse: every wheel that an installation needs, with hashes.  make sbom: what that installs, with licences, in sbom.json.
+# make roots: mmdebstrap from Debian's packages, as root, without which the containers' steps are not tried.
 # make docs: the documentation, docs/_build/html/index.html.  make pictures: its pictures, after make demo.
 TORCH ?= torch==2.13.0 # a GPU user gives another build, e.g. make demo TORCH='torch==2.13.0 --index-url …'
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test long nightly cluster browser pacs validator same check docs pictures clean
+.PHONY: demo test long nightly cluster browser pacs validator roots same check docs pictures wheelhouse sbom clean
 
 demo: .venv/ready
 	$(BIN)/python pipelines/demo.py
@@ -47,6 +49,9 @@ PACS = orthanc orthanc-dicomweb dcmtk dicom3tools
 pacs:
 	(command -v Orthanc && command -v dsrdump && command -v dciodvfy) || (apt-get update --quiet && apt-get install --yes --no-install-recommends $(PACS))
 
+roots:
+	command -v mmdebstrap || (apt-get update --quiet && apt-get install --yes --no-install-recommends mmdebstrap)
+
 BASE ?= HEAD
 same: .venv/ready
 	$(BIN)/python tests/same/compare.py $(BASE)
@@ -65,6 +70,12 @@ pictures: .venv/ready
 	$(BIN)/python pipelines/pictures.py
 	$(BIN)/python pipelines/notebooks.py
 
+wheelhouse: .venv/ready
+	$(BIN)/python pipelines/wheelhouse.py "$(strip $(TORCH))"
+
+sbom: wheelhouse
+	$(BIN)/python pipelines/sbom.py
+
 # torch first and by pip, so that no other package pulls another build of it; the rest by uv, which is quick, and compiled
 # as pip does it: where Python may write no bytecode, every process would compile all that it imports
 .venv/ready: pyproject.toml constraints.txt
@@ -75,4 +86,4 @@ pictures: .venv/ready
 	touch $@
 
 clean:
-	rm -rf .venv .validator runs docs/_build docs/_made
+	rm -rf .venv .validator runs docs/_build docs/_made wheelhouse sbom.json

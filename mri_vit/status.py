@@ -99,7 +99,7 @@ def status(study: Study) -> Status:
 def _holder(file: Path) -> tuple[str, float]:
     """The process that holds a run, and since when; "" where it is dead. A process of another machine counts as alive."""
     try:
-        held, began = file.read_text(), file.stat().st_mtime
+        held, began = file.read_text(encoding="utf-8"), file.stat().st_mtime
     except OSError:
         return "", time.time()
     words = held.split()

@@ -351,9 +351,9 @@ def written(folder: Path, seed: int, cases: Sequence[P], readme: str, scan: Scan
     A folder that already holds the same cohort is not changed. Raises UsageError for one with another table.
     """
     table, old = folder / "cohort.csv", folder / "README.md"
-    if table.exists() and not (old.exists() and old.read_text().startswith(README.partition("\n")[0])):
+    if table.exists() and not (old.exists() and old.read_text(encoding="utf-8").startswith(README.partition("\n")[0])):
         raise UsageError(f"{table} is not the built-in cohort; choose another folder for it")
-    if table.exists() and old.read_text() == readme:
+    if table.exists() and old.read_text(encoding="utf-8") == readme:
         return table
     table.unlink(missing_ok=True)  # a cohort with a table is whole
     (folder / "truth").mkdir(parents=True, exist_ok=True)

@@ -115,7 +115,7 @@ def load(path: Path, patients: Sequence[Patient]) -> list[Split]:
     folds are of other patients.
     """
     try:
-        content, written = path.read_bytes(), path.with_suffix(".sha256").read_text()
+        content, written = path.read_bytes(), path.with_suffix(".sha256").read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise IntegrityError(
             f"{path}: the folds or their hash beside them cannot be read: {error}; choose another output"

@@ -113,7 +113,7 @@ def patients(run: Path, study: Study) -> list[Patient]:
     home = os.path.realpath(run)
     if read_json_or_empty(run / files.ORIGIN).get("folder") in (None, home):
         return read
-    return [_with_files(patient, lambda path: Path(folder.find_path(run, os.path.relpath(path, home)))) for patient in read]
+    return [_with_files(patient, lambda path: Path(folder.find_path(run, files.path_from(home, path)))) for patient in read]
 
 
 def table(patients: Sequence[Patient], run: Path) -> bytes:
@@ -141,7 +141,7 @@ def _lines(table: bytes) -> list[list[str]]:
 
 
 def _table(patients: Sequence[Patient], base: str | None) -> bytes:
-    return cohort.dumps([_with_files(p, lambda path: Path(os.path.relpath(path, base) if base else path)) for p in patients])
+    return cohort.dumps([_with_files(p, lambda path: Path(files.path_from(base, path) if base else path)) for p in patients])
 
 
 def _with_files(patient: Patient, change: Callable[[Path], Path]) -> Patient:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -173,7 +172,7 @@ def _preparation(patient: Patient, study: Study, record: Mapping[str, Any], toke
     given = patient.tumour_mask if found["source"] == "given" else patient.drawn_mask
     inputs: dict[str, Path | None] = {**patient.scans, "brain_mask": patient.brain_mask, "tumour_mask": given}
     read = tuple(
-        ReadFile(holds=name, file=os.path.relpath(file, home.resolve()), sha256=record["inputs"].get(name, {}).get("sha256"))
+        ReadFile(holds=name, file=files.path_from(home.resolve(), file), sha256=record["inputs"].get(name, {}).get("sha256"))
         for name, file in inputs.items()
         if file
     )

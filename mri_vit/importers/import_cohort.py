@@ -130,10 +130,7 @@ def relative_path(path: Path | None, home: Path) -> str:
     if path is None:
         return ""
     absolute = path.parent.resolve() / path.name  # the file's own name, which a link's target may not end in .nii
-    try:
-        return cohort.way(os.path.relpath(absolute, home))
-    except ValueError:  # another drive
-        return str(absolute)
+    return cohort.way(files.path_from(home, absolute))
 
 
 MARKERS = (*DEFAULT_ENDPOINTS, *(Endpoint(name=name, kind="binary") for name in ("idh", "idh1")))  # usual labels, studied or not

@@ -31,6 +31,7 @@ from mri_vit.preflight.document import SCHEMA, About, Check, Column, Finding, Fo
 from mri_vit.preflight.plan import Power
 from mri_vit.preflight.scans import FileInfo
 from mri_vit.qc.check import decisions_of
+from mri_vit.run.files import path_from
 from mri_vit.run.screen import printable
 from mri_vit.settings.recipe import CLINICAL, FLAIR
 from mri_vit.settings.schema import Endpoint, Study, Train
@@ -182,7 +183,7 @@ def _of_files(study: Study, table: Examined, info: Mapping[Path, FileInfo]) -> I
 
 def _relative(file: Path, cohort: Path) -> str:
     """A file by its place beside the table, short and fit to be printed."""
-    return printable(shown(os.path.relpath(file, os.path.realpath(cohort.parent))))
+    return printable(shown(path_from(os.path.realpath(cohort.parent), file)))
 
 
 def _of_copies(study: Study, patients: Sequence[Patient], info: Mapping[Path, FileInfo]) -> Iterator[Finding]:

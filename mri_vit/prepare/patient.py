@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -315,7 +314,7 @@ def fault_of(patient: Patient, study: Study) -> Fault | None:
         if patient.tumour_mask:
             tumour.check(patient.tumour_mask, folder)  # the volume control and the evaluation of maps come hours later
     except UnusablePatient as fault:  # the table's own name for the file: a report must not say where it lay
-        file = os.path.relpath(fault.file, study.cohort.parent) if fault.file else ""
+        file = files.path_from(study.cohort.parent, fault.file) if fault.file else ""
         return {"file": shown(printable(file)), "reason": printable(fault.reason)}
     return None
 

@@ -21,13 +21,14 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from mri_vit.errors import FolderHeld, IntegrityError, OutOfResource, UsageError
 from mri_vit.run import files
 
 FILE_ENDING, LEASE_ENDING, OLD_ENDING = ".part", ".lease", ".old"
 NAME = re.compile(r".+\.([A-Za-z0-9-]{1,16})-(\d+)-[0-9a-f]{8}")  # see `name_for`; the groups are host and process
+WINDOWS = os.name == "nt"  # which opens no folder and removes no open file
 STEM_LIMIT = 120  # characters of a file's name that stay in its part's: with host, process and number under the usual 255
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # how a disk says that it has no locks
 ATTEMPTS = 1000  # at a lease while others tidy up the folder that it goes into: each is a few system calls
@@ -110,8 +111,17 @@ def _lease(part: Path) -> Iterator[None]:
         yield
     finally:
         if lock.is_locked:
-            file.unlink(missing_ok=True)  # before it is released, so that no process takes a lease that is about to go
-            lock.release()
+            _end_lease(lock, file)
+
+
+def _end_lease(lock: BaseFileLock, file: Path) -> None:
+    """Remove a lease that this process holds before it is released, so that no process takes one that is about to go."""
+    if not WINDOWS:
+        file.unlink(missing_ok=True)
+    lock.release()
+    if WINDOWS:
+        with suppress(OSError):  # another process has just opened it
+            file.unlink(missing_ok=True)
 
 
 def sweep_folders(home: Path) -> None:
@@ -132,8 +142,7 @@ def sweep_folders(home: Path) -> None:
             continue
         for left in (part, part + OLD_ENDING):
             shutil.rmtree(home / left, ignore_errors=True)
-        (home / lease).unlink(missing_ok=True)
-        lock.release()
+        _end_lease(lock, home / lease)
     with suppress(OSError):
         home.rmdir()
 
@@ -176,13 +185,12 @@ def lives(host: str, process: int) -> bool:
 
 
 def _alive(pid: int) -> bool:
+    import psutil  # here, because few ask; and not signal 0 of `os.kill`, which on Windows is Ctrl-C
+
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+        return psutil.pid_exists(pid)
+    except OverflowError:  # no process has such a number
         return False
-    except PermissionError:  # somebody else's, but there
-        return True
-    return True
 
 
 @contextmanager
@@ -198,7 +206,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield beside
         with beside.open("r+b") as file:
             if os.fstat(file.fileno()).st_mode != mode:  # safetensors puts another file there, of mode 0600
-                os.fchmod(file.fileno(), stat.S_IMODE(mode))
+                beside.chmod(stat.S_IMODE(mode))
             os.fsync(file.fileno())
         beside.replace(path)
     finally:
@@ -268,6 +276,8 @@ def _moved(part: Path, target: Path) -> bool:
 
 
 def _fsync(folder: Path) -> None:
+    if WINDOWS:  # it writes the names in a folder down by itself
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -334,7 +344,7 @@ def held(folder: Path, folders: Sequence[str]) -> Iterator[None]:
         lock = FileLock(folder / ".lock")
         lock.acquire(timeout=0)
     except Timeout:
-        holder = (folder / ".holder").read_text() if (folder / ".holder").exists() else "an unknown process"
+        holder = (folder / ".holder").read_text(encoding="utf-8") if (folder / ".holder").exists() else "an unknown process"
         raise FolderHeld(f"{folder} is held by another run ({holder})") from None
     except NotADirectoryError:
         raise UsageError(f"output {folder}: a file stands where a folder is expected; choose another output") from None

@@ -5,6 +5,7 @@ These names are a promise: scripts of others look for them.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 # What a run was made with and from.
@@ -72,6 +73,14 @@ RADIOMICS = ".radiomics"  # a file per patient
 PATIENT = "patient.json"
 TOKENS = "tokens.safetensors"
 QC = "qc.png"
+
+
+def path_from(folder: str | Path, path: str | Path) -> str:
+    """A path as seen from a folder; as it is where there is no way from one to the other: on another drive of Windows."""
+    try:
+        return os.path.relpath(path, folder)
+    except ValueError:
+        return str(path)
 
 
 def fold_folder(home: Path, repeat: int, fold: int) -> Path:

@@ -141,7 +141,7 @@ def study_file_of(study: Study, run: Path) -> bytes:
 
     if (run / files.STUDY).exists() and (run / files.COHORT).exists():
         study_file.load(run / files.STUDY, place=remembered)
-    relative = study_file.with_paths(study, lambda path: words.get(path) or os.path.relpath(path, os.path.realpath(run)))
+    relative = study_file.with_paths(study, lambda path: words.get(path) or files.path_from(os.path.realpath(run), path))
     return study_file.dumps(relative.model_copy(update={"output": Path()})).encode()
 
 
@@ -209,7 +209,7 @@ def processor() -> str:
 def _cpuinfo(key: str) -> str:
     """What Linux says of the first processor; "" where there is no such line, and of another kernel."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return ""
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), "")

@@ -15,6 +15,7 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import threading
 import traceback
@@ -26,10 +27,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from functools import partial
-from multiprocessing import forkserver, get_context, parent_process
+from multiprocessing import get_all_start_methods, get_context, parent_process
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
-from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.context import SpawnContext
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -40,12 +41,18 @@ from mri_vit.run.integrity import read_json_or_empty
 from mri_vit.settings.schema import Study
 from mri_vit.settings.sections import Executor, Slurm
 
+if sys.platform == "win32":  # which cannot copy a process
+    from multiprocessing.context import SpawnContext as ForkServerContext
+else:
+    from multiprocessing.context import ForkServerContext
+
 T = TypeVar("T")
 LEDGER = "handed_out.json"
 WORKING_ENDING = ".working.json"  # how the files of those who work end
 FROM_OUTSIDE = ("submitit", "subprocess", "torch.multiprocessing")  # whose errors say that a process was stopped, not what it did
 Done = dict[str, tuple[Exception | None, Any]]  # by job what its function raised, or gave
 CONTEXT = get_context("spawn")  # fork and running threads (torch, ITK) do not go together
+MAX_WORKERS = 61 if sys.platform == "win32" else sys.maxsize  # processes that a pool of Python's can wait for on Windows
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"  # the GPUs that a process sees, by number or name
 
 
@@ -252,10 +259,12 @@ def _context(imported: Sequence[str]) -> SpawnContext | ForkServerContext:
     """How processes start: each anew, or, where modules are named, as a copy of one that did nothing but import these.
 
     To import PyTorch and Fabric takes longer than many a job. The first list that a process names holds for its later ones too.
-    A copy ends without what was registered with `atexit`.
+    A copy ends without what was registered with `atexit`. Windows has no copies: there each starts anew.
     """
-    if not imported:
+    if not imported or sys.platform == "win32" or "forkserver" not in get_all_start_methods():
         return CONTEXT
+    from multiprocessing import forkserver
+
     context = get_context("forkserver")
     context.set_forkserver_preload(list(imported))
     before = dict(os.environ)
@@ -290,6 +299,7 @@ def _together(
     context: SpawnContext | ForkServerContext,
 ) -> Generator[tuple[str, Any], None, list[str]]:
     """Work through `waiting` until it is empty or a process is killed; returns who was being worked on then."""
+    workers = min(workers, MAX_WORKERS)
     cards = context.SimpleQueue()
     for worker in range(workers):
         cards.put(assigned[worker % len(assigned)] if assigned else "")
@@ -385,16 +395,23 @@ def _report(
 def _ending(code: int) -> str:
     """What the exit code of a process says that a signal ended."""
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    cause = ", probably for lack of memory" if code == -signal.SIGKILL else ""
+    cause = ", probably for lack of memory" if name == "SIGKILL" else ""
     return f"its process was killed ({name}) while it worked on nothing else{cause}"
 
 
 def detached(words: Sequence[str], folder: Path) -> int:
     """Start `mri-vit` with these words, printing to the log in `folder`; the number of its process, which runs on by itself."""
     folder.mkdir(parents=True, exist_ok=True)
-    log = str(folder / files.LOG)
     command = [sys.executable, "-c", "from mri_vit.cli import main; main()", *words]
-    printing = (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-    reading = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
-    both = (os.POSIX_SPAWN_DUP2, 1, 2)
-    return os.posix_spawn(sys.executable, command, os.environ, file_actions=[reading, printing, both], setsid=True)
+    apart = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS if sys.platform == "win32" else 0
+    with (folder / files.LOG).open("ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # which Windows ignores
+            creationflags=apart,
+        )
+    process.returncode = 0  # nothing here waits for its end, and Python needs no reminder of that
+    return process.pid

@@ -83,22 +83,20 @@ def megabytes(count: int) -> str:
 
 def free_memory() -> int:
     """Bytes that a process can still have, of the machine's and of the container's."""
-    free = [_number(line) * 1024 for line in _lines(Path("/proc/meminfo")) if line.startswith("MemAvailable")]
+    import psutil  # here, because few ask
+
+    free = [psutil.virtual_memory().available]
     limit, used = (_lines(CGROUP / name) for name in ("memory.max", "memory.current"))
     if limit and used and limit[0].isdigit():
         free.append(max(0, int(limit[0]) - int(used[0])))
-    return min(free, default=0)
+    return min(free)
 
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text().splitlines()
-    except OSError:  # another kernel
+        return file.read_text(encoding="ascii").splitlines()
+    except OSError:  # no container, or another kernel
         return []
-
-
-def _number(line: str) -> int:
-    return int(re.sub(r"\D", "", line) or 0)
 
 
 def free_disk(place: Path) -> int:
@@ -122,6 +120,6 @@ def keep_freed_memory() -> bool:
     """Keep freed memory for the rest of this process; whether its C library allows that. No number depends on it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # not glibc
+    except (OSError, AttributeError, TypeError):  # not glibc; on Windows not even a library of the process itself
         return False
     return bool(mallopt(MMAP_THRESHOLD, LARGE_BLOCK_BYTES) and mallopt(TRIM_THRESHOLD, MAX_TRIM_BYTES))

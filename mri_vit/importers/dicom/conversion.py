@@ -7,6 +7,8 @@ them. So only series that pass the checks are converted, and the result is compa
 from __future__ import annotations
 
 import math
+import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -253,6 +255,7 @@ def _by(sizes: Sequence[int | float]) -> str:
 
 TOLERANCE_MM = 1e-3  # between the affines of dcm2niix and the headers, at the farthest corner, beyond what rounding explains
 TIMEOUT_S = 600  # a series takes seconds; one that takes longer hangs
+NEEDED_BY_WINDOWS = ("SYSTEMROOT",)  # without which it starts no program
 DCM2NIIX_OPTIONS = (
     *("-g", "i"),  # ignore ~/.dcm2nii.ini
     *("-b", "n"),  # no JSON sidecar, which repeats the header
@@ -283,7 +286,7 @@ def convert_series(series: Series, scratch: Path) -> Volume:
                 stdin=subprocess.DEVNULL,
                 capture_output=True,  # its output names patients and paths, and is never shown
                 timeout=TIMEOUT_S,
-                env={"HOME": name, "LC_ALL": "C"},
+                env={"HOME": name, "LC_ALL": "C"} | {key: os.environ[key] for key in NEEDED_BY_WINDOWS if key in os.environ},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -314,9 +317,17 @@ def _stage(series: Series, folder: Path) -> None:
     for number, path in enumerate(dict.fromkeys(image.path for image in slices), start=1):
         target = folder / f"{number:06}.dcm"
         if linked:
-            target.symlink_to(path.resolve())
+            _link(path.resolve(), target)
         else:
             _rewrite(files[path], uid, number, target)
+
+
+def _link(file: Path, target: Path) -> None:
+    """A link to the file, or a copy where the disk has no links, or Windows allows this user none."""
+    try:
+        target.symlink_to(file)
+    except OSError:
+        shutil.copyfile(file, target)
 
 
 def _rewrite(file: File, series_uid: str, number: int, target: Path) -> None:

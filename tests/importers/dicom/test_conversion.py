@@ -362,6 +362,18 @@ def test_every_voxel_of_a_made_series_comes_to_its_place(tmp_path: Path, orienta
     np.testing.assert_array_equal(found.array, expected.array)
 
 
+def test_a_disk_without_links_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dicom.write_series(tmp_path / "in")
+    linked = conversion.convert_series(only(tmp_path / "in"), tmp_path)
+
+    def refuse(*_: object) -> None:
+        raise OSError(1314, "a required privilege is not held")  # as Windows has it
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    copied = conversion.convert_series(only(tmp_path / "in"), tmp_path)
+    assert np.array_equal(linked.array, copied.array)
+
+
 def test_an_enhanced_multi_frame_file_is_one_volume_with_each_frame_in_its_place(tmp_path: Path) -> None:
     dicom.write_enhanced(tmp_path / "in", dicom.head())
     found = canonical(conversion.convert_series(only(tmp_path / "in"), tmp_path))
