@@ -11,7 +11,7 @@ import highdicom as hd
 import numpy as np
 import pytest
 from made.exported import PERSON, make_predicted
-from made.orthanc import AET, Archive, orthanc
+from orthanc import AET, PLUGIN, Archive, orthanc
 from PIL import Image
 from pydicom import Dataset, dcmread
 from pydicom.uid import SecondaryCaptureImageStorage
@@ -19,7 +19,10 @@ from rich.console import Console
 
 from mri_vit.finished.export.dicom.dicom_objects import export_dicom
 
-pytestmark = pytest.mark.long(12)
+pytestmark = [
+    pytest.mark.long(12),
+    pytest.mark.skipif(not PLUGIN.exists(), reason="Orthanc and its DICOMweb are not installed; `make pacs` installs them"),
+]
 
 STUDY = PERSON["StudyInstanceUID"]
 SERIES_UID, SOP_UID = "0020000E", "00080018"  # tags in DICOM's JSON

@@ -1,4 +1,4 @@
-"""A real Orthanc for a test, on loopback and with storage of its own; and HTTP requests that no proxy sees."""
+"""A real Orthanc on loopback, with storage of its own: an archive to try exports with; and HTTP requests that no proxy sees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
+from mri_vit.errors import UsageError
 
 PLUGIN = Path("/usr/share/orthanc/plugins/libOrthancDicomWeb.so")  # Debian's orthanc-dicomweb
 AET = "ORTHANC"
@@ -57,13 +57,13 @@ class Archive:
 
 @contextmanager
 def orthanc(home: Path) -> Iterator[Archive]:
-    """An empty Orthanc; the test is skipped where Debian's packages are not installed."""
+    """An empty Orthanc. Raises UsageError where Debian's packages are not installed."""
     program = shutil.which("Orthanc") or shutil.which("orthanc", path="/usr/sbin:/usr/bin")
     if not program or not PLUGIN.exists():
-        pytest.skip("Orthanc and its DICOMweb are not installed; `make pacs` installs them")
+        raise UsageError("Orthanc and its DICOMweb are not installed; `make pacs` installs them")
     ports = _free_ports()
     settings = {
-        "Name": "test",
+        "Name": "mri-vit",
         "StorageDirectory": str(home / "storage"),
         "IndexDirectory": str(home / "index"),
         "HttpPort": ports[0],
