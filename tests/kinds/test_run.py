@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from made.prediction import comparable
 from made.study import worked_here
 from whole_road import SHRUNKEN, every_verb, hurry, mri_vit, parted, words
 
@@ -125,6 +126,16 @@ def test_a_prediction_has_each_class_the_expected_grade_and_the_number(run: Path
         called = endpoints["who_type"]["value"]["side"]
         assert of_type == {f"who_type = {name}": "" if name == called else name for name in PLACES}
         assert (home / "index.html").read_text().count("WHO 2021 type: gradient-weighted attention of") >= 2
+
+
+def test_an_exported_model_predicts_every_kind_as_its_run(run: Path, tmp_path: Path):
+    assert mri_vit("export", "model", run / "run", "-o", tmp_path / "model") == 0
+    options = ("--cohort", run / "others.csv", "--show-untrusted")
+    for of in (run / "run", tmp_path / "model"):
+        assert mri_vit("predict", of, "-o", tmp_path / f"by-{of.name}", *options) == 0
+    by_run, by_model = comparable(tmp_path / "by-run"), comparable(tmp_path / "by-model")
+    assert len([name for name in by_run if name.endswith("prediction.json")]) == 4
+    assert [name for name in by_run | by_model if by_run.get(name) != by_model.get(name)] == []
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["with the run's classes", "without classes"])
