@@ -20,7 +20,7 @@ from mri_vit.settings.schema import Study
 
 WITH_KEYS = ("demo", "check", "prepare", "pretrain", "train", "explain", "report", "run", "evaluate")
 WITHOUT = ("plan", "inspect", "predict", "features", "compare", "settings")
-WITHOUT_OUTPUT = [("status",), ("settings",), ("plan",)]  # which write no file
+WITHOUT_OUTPUT = [("status",), ("settings",), ("plan",), ("serve",)]  # which write no file, or as long as they run
 STUDY = """
 name = "x"
 cohort = "cohort.csv"

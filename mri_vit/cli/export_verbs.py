@@ -9,7 +9,7 @@ from cyclopts import App
 
 from mri_vit.cli.arguments import Output
 
-exports = App(name="export", help="Export a run's model, images or provenance, or a prediction to DICOM.")
+exports = App(name="export", help="Export a run's model or images, or a prediction as DICOM.")
 
 
 @exports.command(name="model")

@@ -283,7 +283,7 @@ def serve(
     allow_known: bool = False,
     allow_synthetic: bool = False,
 ) -> None:
-    """Predict patients whom a browser or a program sends, by an exported MODEL.
+    """Predict patients that a browser or program sends, by a MODEL.
 
     Parameters
     ----------

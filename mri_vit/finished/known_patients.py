@@ -1,7 +1,7 @@
-"""Known patients: those whom a model, or the weights that it started from, saw in training.
+"""Known patients: those that a model, or the weights that it started from, saw in training.
 
 Patients are compared by the voxels of their scans; an equal id alone is a warning. A model that leaves its run keeps no id: it
-compares salted hashes. Nothing here can hide who is known from somebody who holds the same scans or guesses an id.
+compares salted hashes. They cannot hide who is known from an owner of the same scans, or of a list of ids.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KnownPatients:
 
     scans: Mapping[str, Member]
     subjects: Mapping[str, int]  # networks that saw them in training
-    exposed: Collection[str]  # other subjects, to whom the weights that the run started from were exposed
+    exposed: Collection[str]  # other subjects, to which the weights that the run started from were exposed
     networks: int
     salt: str = ""
 
@@ -102,7 +102,7 @@ def _scrypt(text: str, salt: str) -> str:
 
 
 def of_run(run: TrainedRun) -> KnownPatients:
-    """The patients whom a run knows.
+    """The patients that a run knows.
 
     Raises IntegrityError where its hashes of voxels are damaged, UsageError where an older version recorded none.
     """

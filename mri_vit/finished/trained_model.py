@@ -35,7 +35,7 @@ Step = Callable[[], None]
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """Networks, what they found out of fold, and whom they know."""
+    """Networks, what they found out of fold, and which patients they know."""
 
     study: Study
     networks: Mapping[Place, Path]  # the folder of each fold's networks

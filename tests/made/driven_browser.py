@@ -91,6 +91,7 @@ class DrivenBrowser:
     def violations(self) -> list[str]:
         """What axe-core finds wrong with the page."""
         axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+        self.until("document.readyState === 'complete'")
         self.run(axe + "; 0")
         asked = """axe.run(document, { resultTypes: ["violations"] }).then((found) => found.violations.map(
           (one) => one.id + ": " + one.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(" | ")))"""

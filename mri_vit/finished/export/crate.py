@@ -2,7 +2,7 @@
 
 The crate has three small files (`study.toml`, `environment.json`, `results.json`) and `ro-crate-metadata.json`, which says what
 software made which file of the run from what, when and on which device. The run's other files are named by size and SHA-256: who
-has the run can check them, and nobody else learns what is in them.
+has the run can check them, and others do not learn what is in them.
 
 Conventions: RO-Crate 1.1 (w3id.org/ro/crate/1.1) in the profile Process Run Crate 0.5 (w3id.org/ro/wfrun/process/0.5).
 """

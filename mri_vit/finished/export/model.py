@@ -24,9 +24,12 @@ from mri_vit.kinds.survival.heads import WEEK
 from mri_vit.model import network
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
-from mri_vit.run.screen import progress, say
+from mri_vit.run.integrity import read_json_or_empty
+from mri_vit.run.screen import WARNING, progress, say
 from mri_vit.settings import file as study_file
 from mri_vit.settings.schema import Study
+
+NO_REFERENCE = "the run's prepared patients were gone, or had changed, when the model was exported"
 
 
 def export_model(home: Path, output: Path, console: Console) -> None:
@@ -44,6 +47,9 @@ def export_model(home: Path, output: Path, console: Console) -> None:
     with progress(console) as bar:
         task = bar.add_task("compare", total=len(model.networks), note="the run's patients with one another, once per run")
         like = model.reference(lambda: bar.update(task, advance=1))
+    if isinstance(like, str):  # which may name a patient or a folder
+        say(console, f"new patients cannot be compared with the run's: {like}", WARNING)
+        like = None
     with complete(output, refuse_foreign) as beside:
         written = write(run, model, like, beside)
         size = sum(file.stat().st_size for file in beside.rglob("*") if file.is_file())
@@ -51,8 +57,6 @@ def export_model(home: Path, output: Path, console: Console) -> None:
         console,
         f"model: {output}, {len(written)} files, {size / 1e6:.1f} MB; {exported_model.FILE} and {model_card.FILE} say what it is",
     )
-    if isinstance(like, str):
-        say(console, f"new patients cannot be compared with the run's: {like}", "yellow")
 
 
 def refuse_foreign(folder: Path) -> None:
@@ -60,12 +64,18 @@ def refuse_foreign(folder: Path) -> None:
     atomic.refuse_link(folder)
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for a model, or nothing")
-    if atomic.entries(folder) and not exported_model.is_model(folder):
-        raise UsageError(f"{folder} holds no model of mri-vit; it is left unchanged: choose another output, or delete it first")
+    names = {file.relative_to(folder).as_posix() for file in folder.rglob("*") if not file.is_dir()}
+    ours = read_json_or_empty(folder / exported_model.FILE).get("schema") == exported_model.SCHEMA
+    written = read_json_or_empty(folder / files.HASHES).get("files", {})
+    if names and not (ours and names <= {*written, files.HASHES}):
+        raise UsageError(
+            f"{folder} holds something else than a model of mri-vit; it is left unchanged: choose another output, or delete it"
+            " first"
+        )
 
 
-def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str, folder: Path) -> list[str]:
-    """Write all files of a model into an empty folder; returns their names."""
+def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | None, folder: Path) -> list[str]:
+    """Write all files of a model into an empty folder, without a reference where there is none; returns their names."""
     for place, home in model.networks.items():
         for seed in range(run.study.train.seeds):
             to = files.seed_folder(files.fold_folder(folder, *place), seed)
@@ -74,7 +84,7 @@ def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str,
             _refuse_days_of_patients(trained, home)
             trained.label_exposed = trained.image_exposed = ()
             network.save(trained, to / files.WEIGHTS)
-    if not isinstance(like, str):
+    if like:
         reference.write(reference.unnamed(like), folder / exported_model.REFERENCE)
     networks = {place: files.fold_folder(folder, *place) for place in model.networks}
     facts = model.facts.model_copy(update={"weights": weights_of(networks, run.study.train.seeds, folder)})
@@ -94,7 +104,7 @@ def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str,
             exposed=tuple(known.exposed),
             networks=known.networks,
         ),
-        no_reference=like if isinstance(like, str) else None,
+        no_reference=None if like else NO_REFERENCE,
     )
     write_bytes(document.model_dump_json(indent=1).encode() + b"\n", folder / exported_model.FILE)
     write_bytes(study_file.dumps(portable(run.study)).encode(), folder / files.STUDY)
@@ -106,12 +116,12 @@ def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | str,
 
 
 def _refuse_days_of_patients(trained: network.Network, home: Path) -> None:
-    """Raise UsageError where a head's intervals end on days on which patients died, as they did before version 0.6."""
+    """Raise UsageError where a head's intervals end on days on which patients died, as they once did."""
     for head in trained.heads:
         if any(day % WEEK for day in head.cuts_days):
             raise UsageError(
-                f"{home}: the head of {head.endpoint.name} holds days on which patients died, as before version 0.6; train again"
-                " to export a model without them"
+                f"{home}: the head of {head.endpoint.name} holds days on which patients died, as an earlier version made it;"
+                " train again to export a model without them"
             )
 
 

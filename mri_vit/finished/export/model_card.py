@@ -15,7 +15,7 @@ from mri_vit.report.schema.kinds import AnyEndpoint
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN
 from mri_vit.report.words import checklist_answers as answers
-from mri_vit.report.words.methods_section import measure_sentences
+from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, interval, judged, symbol, title
 from mri_vit.run.atomic import write_bytes
 
@@ -28,11 +28,11 @@ NOT_FOR = (
 )
 PERSONAL = (
     "The folder holds no id, label, date or path of a patient. Of the run's patients it keeps: salted hashes of ids and voxels,"
-    " by which a patient whom the networks know is refused; out-of-fold scores, sorted, by outcome; the share alive at the end of"
-    " each month; medians of numbers; and for {patients} measures of their scans (volumes, contrasts, quantiles), without names"
-    " and in an order of their own. Somebody who has the very scans can find out whether they were among them, and an id can be"
-    " guessed at the cost of one scrypt (n = {n}) per guess. Weights can hold traces of what they were trained on: pass the"
-    " folder on as the scans may be passed on."
+    " by which a patient of the run is refused; out-of-fold scores, sorted, by outcome; the share alive at the end of each"
+    " month; medians of numbers; and for {patients} measures of their scans (volumes, contrasts, quantiles), without names and"
+    " in an order of their own. The hashes answer who asks: the owner of the very scans, or of a list of ids (one scrypt each,"
+    " n = {n}, so that ids of a pattern are all found in minutes), learns who was among the patients. Weights can hold traces of"
+    " what they were trained on. Pass the folder on as the scans may be passed on."
 )
 
 
@@ -51,8 +51,8 @@ def _lines(metrics: Metrics, document: ModelDocument) -> Iterator[str]:
     yield "## Model\n"
     yield _paragraph(
         answers.aim(metrics),
-        f"The score of a new patient is the mean of {counted(networks, 'network')} ({facts.folds} folds, {facts.repeats} repeats,"
-        f" {facts.seeds} seeds).",
+        f"The score of a new patient is the mean of {counted(networks, 'network')} ({counted(facts.folds, 'fold')},"
+        f" {counted(facts.repeats, 'repeat')}, {counted(facts.seeds, 'seed')}).",
         answers.building(metrics),
         answers.initialised(metrics),
         answers.versions(metrics),
@@ -85,7 +85,7 @@ def _lines(metrics: Metrics, document: ModelDocument) -> Iterator[str]:
 
 
 def _paragraph(*sentences: str) -> str:
-    return " ".join(filter(None, sentences)) + "\n"
+    return without_citations(" ".join(filter(None, sentences))) + "\n"
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:

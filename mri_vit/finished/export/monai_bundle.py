@@ -24,7 +24,7 @@ INFERENCE: dict[str, Any] = {  # every value can be overridden on the command li
     "imports": ["$from pathlib import Path", "$from rich.console import Console"],
     "bundle_root": ".",
     "scans": "$@bundle_root + '/scans'",
-    "output_dir": "$@bundle_root + '/eval'",
+    "output_dir": "predicted",
     "show_untrusted": False,
     "allow_synthetic": False,
     "allowed": {
@@ -49,7 +49,7 @@ README = """# {study}
 
 {notice} `model_card.md` beside this folder says what the model is and what it was made from.
 
-    pip install mri-vit 'monai[fire]'
+    pip install mri_vit-{version}-py3-none-any.whl 'monai[fire]'
     mri-vit predict MODEL SCANS -o OUTPUT
     python -m monai.bundle run --config_file MODEL/configs/inference.json --bundle_root MODEL --scans SCANS --output_dir OUTPUT
 
@@ -65,7 +65,7 @@ def write(study: Study, document: ModelDocument, folder: Path) -> None:
         (folder / name).mkdir()
     for name, content in (("metadata", metadata(study, document)), ("inference", INFERENCE)):
         write_bytes(json.dumps(content, indent=1, ensure_ascii=False).encode() + b"\n", folder / CONFIGS / f"{name}.json")
-    text = README.format(study=study.name, notice=document.notice, sequences=listed(study.channels))
+    text = README.format(version=document.version, study=study.name, notice=document.notice, sequences=listed(study.channels))
     write_bytes(text.encode(), folder / DOCS / "README.md")
 
 

@@ -5,7 +5,9 @@ Letters: p tokens that are given, any number; n = p + 1 with CLS; k numbers in a
 
 from __future__ import annotations
 
+import importlib.util
 import logging
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,8 @@ from mri_vit.run.atomic import complete
 from mri_vit.run.screen import progress, say
 
 SUFFIX = ".onnx"
+OURS = re.compile(r"(repeat-\d+-)?fold-\d+(-seed-\d+)?\.onnx")
+NEEDED = ("onnx", "onnxscript", "onnxruntime")
 OPSET = 18  # the first with all that the graph needs, and what torch's exporter is written for
 TOLERANCE = 1e-4  # of scores and of a rollout's share of the largest: other orders of summation in single precision
 CHECKED_TOKENS = (7, 61)  # on which each file is compared with its network; neither is the number it was exported with
@@ -70,6 +74,8 @@ def export_onnx(home: Path, output: Path, console: Console) -> None:
     Raises UsageError where the networks have no rollout, or something else lies at `output`; ArithmeticError where a graph
     computes something else than its network.
     """
+    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise UsageError(f"{lacking[0]} is not installed, which ONNX needs: pip install 'mri-vit[onnx]'")
     refuse_foreign(output)
     opened = exported_model.open_model(home) if exported_model.is_model(home) else trained_run.open_run(home)
     opened.refuse_changed(console)
@@ -92,12 +98,10 @@ def export_onnx(home: Path, output: Path, console: Console) -> None:
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Raise UsageError unless `folder` is absent or holds nothing but graphs."""
-    atomic.refuse_link(folder)
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file; expected a folder, or nothing")
-    if other := [name for name in atomic.entries(folder) if not name.endswith(SUFFIX)]:
-        raise UsageError(f"{folder} holds {other[0]}, which is no {SUFFIX}; it is left unchanged: choose another output")
+    """Raise UsageError unless `folder` is absent or holds nothing but graphs of ours."""
+    atomic.refuse_strangers(
+        folder, lambda name: bool(OURS.fullmatch(name)) and NOTICE.encode() in (folder / name).read_bytes(), "an ONNX export"
+    )
 
 
 def write(net: Network, file: Path) -> None:

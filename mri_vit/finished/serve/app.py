@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 import shutil
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,10 +19,8 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.formparsers import MultiPartException
 from starlette.middleware import Middleware
 from starlette.middleware.base import BaseHTTPMiddleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
@@ -31,7 +30,7 @@ from mri_vit import style
 from mri_vit.errors import MriVitError, OutOfResource, UsageError
 from mri_vit.finished.exported_model import ExportedModel
 from mri_vit.finished.serve import results, uploads
-from mri_vit.finished.serve.jobs import Job, Jobs
+from mri_vit.finished.serve.jobs import Job, Jobs, QueueFull
 from mri_vit.finished.serve.supervisor import Supervisor
 from mri_vit.finished.serve.uploads import GIB, Limits, Sent, TooMuch
 from mri_vit.run.resource import lack
@@ -42,6 +41,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")  # hosts that a page elsewhere ca
 POLICY = style.content_policy(
     {"style-src": "'self'", "script-src": "'self'", "connect-src": "'self'", "img-src": "'self'", "form-action": "'self'"}
 )
+CODES = {OutOfResource: 507, TooMuch: 413, QueueFull: 503}  # of other errors of ours 400
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "same-origin"}
 TYPES = {".js": "text/javascript", ".css": "text/css"}
 FIELDS = 20  # of a form: the sequences, mask, archive, name
@@ -56,14 +56,13 @@ class Service:
     jobs: Jobs
     supervisor: Supervisor
     limits: Limits
-    token: str | None  # None: whoever reaches the address may ask
+    token: str | None  # None: every user of this machine may ask
+    host: str = LOOPBACK[0]
 
 
 def build_app(service: Service) -> Starlette:
     """The application, for any ASGI server."""
     middleware = [Middleware(_Limited, limit=service.limits.sent), Middleware(BaseHTTPMiddleware, dispatch=_guard(service))]
-    if service.token is None:
-        middleware.insert(0, Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK), www_redirect=False))
     pages = Pages(service)
     return Starlette(
         routes=[
@@ -82,7 +81,13 @@ def build_app(service: Service) -> Starlette:
             Route("/serve.js", pages.static),
         ],
         middleware=middleware,
-        exception_handlers={HTTPException: pages.refused, MriVitError: pages.fault, OSError: pages.fault},  # type: ignore[dict-item]
+        exception_handlers={  # type: ignore[arg-type]  # each takes its own kind of error
+            HTTPException: pages.refused,
+            MriVitError: pages.fault,
+            OSError: pages.fault,
+            ClientDisconnect: pages.gone,
+            Exception: pages.bug,
+        },
     )
 
 
@@ -102,42 +107,26 @@ class Pages:
 
     async def add(self, request: Request) -> Response:
         """Take a patient into the queue."""
-        waiting = sum(not job.over for job in self.of.jobs.listed())
-        if waiting >= self.of.limits.waiting:
-            raise HTTPException(503, f"{waiting} patients wait already, as many as are accepted; send this one again later")
-        announced = int(request.headers.get("content-length") or 0)
-        self._refuse_full_disk(announced)
-        try:
-            async with request.form(max_files=FIELDS, max_fields=FIELDS) as form:
-                sent = {
-                    field: Sent(file.filename or field, file.file)
-                    for field, file in form.multi_items()
-                    if isinstance(file, UploadFile) and (file.filename or file.size)
-                }
-                known = {*self.channels, uploads.TUMOUR, uploads.ARCHIVE}
-                if unknown := sorted(set(sent) - known):
-                    raise UsageError(f"unknown field {unknown[0]!r}; expected {', '.join(sorted(known))}")
-                name = uploads.patient_name(str(form.get("name") or ""))
-                job = await run_in_threadpool(self._store, sent, name)
-        except MultiPartException as error:
-            raise HTTPException(400, f"the form cannot be read: {error.message}") from None
+        uploads.refuse_full_disk(self.of.jobs.folder, self.of.limits, int(request.headers.get("content-length") or 0))
+        async with request.form(max_files=FIELDS, max_fields=FIELDS) as form:
+            sent = {
+                field: Sent(file.filename or field, file.file)
+                for field, file in form.multi_items()
+                if isinstance(file, UploadFile) and (file.filename or file.size)
+            }
+            known = {*self.channels, uploads.TUMOUR, uploads.ARCHIVE}
+            if unknown := sorted(set(sent) - known):
+                raise UsageError(f"unknown field {unknown[0]!r}; expected {', '.join(sorted(known))}")
+            name = uploads.patient_name(str(form.get("name") or ""))
+            job = await run_in_threadpool(self._store, sent, name)
         if _wants_page(request):
             return RedirectResponse(f"/patients/{job.id}", 303)
         return JSONResponse(self._state(job), 202)
 
     def _store(self, sent: dict[str, Sent], name: str) -> Job:
-        with self.of.jobs.adding(name) as (job, folder):
+        with self.of.jobs.adding(name, self.of.limits.waiting) as (job, folder):
             uploads.store(sent, self.channels, folder / name, self.of.limits)
         return job
-
-    def _refuse_full_disk(self, announced: int) -> None:
-        """What is sent is written twice: as it arrives, and unpacked."""
-        free = shutil.disk_usage(self.of.jobs.folder).free
-        if free < self.of.limits.spare + 2 * announced:
-            raise OutOfResource(
-                f"the disk of the service has {free / GIB:.1f} GiB free, too little for this patient; nothing was kept, and the"
-                " patients in the queue are not lost"
-            )
 
     async def patient(self, request: Request) -> Response:
         job = self._job(request)
@@ -159,15 +148,21 @@ class Pages:
         return FileResponse(archive, media_type="application/zip", filename=f"{job.name}-dicom.zip", headers=HEADERS)
 
     async def delete(self, request: Request) -> Response:
-        self.of.jobs.delete(self._job(request))
+        await run_in_threadpool(self.of.jobs.delete, self._job(request))
         return RedirectResponse("/", 303) if _wants_page(request) else Response(status_code=204)
 
     async def health(self, request: Request) -> Response:
-        """Whether patients are worked on: 200, or 503 where the model or something it needs is lacking."""
+        """Whether patients are worked on: 200, or 503 where the model or something it needs is lacking.
+
+        Without the token, where there is one, it says no more than that.
+        """
         supervisor, listed = self.of.supervisor, self.of.jobs.listed()
-        good = supervisor.health in ("starting", "ready", "working") and supervisor.is_alive()
+        status = supervisor.health if supervisor.is_alive() else "stopped"
+        good = status in ("starting", "ready", "working")
+        if self.of.token and not _is_token(_given(request), self.of.token):
+            return JSONResponse({"status": status}, 200 if good else 503)
         state = {
-            "status": supervisor.health if supervisor.is_alive() else "stopped",
+            "status": status,
             "reason": supervisor.words,
             "waiting": sum(job.state == "queued" for job in listed),
             "patients": len(listed),
@@ -200,13 +195,21 @@ class Pages:
 
     async def fault(self, request: Request, error: Exception) -> Response:
         """An error of ours, or of the disk, in words."""
-        if isinstance(error, ClientDisconnect):
-            return Response(status_code=400)
         known = error if isinstance(error, MriVitError) else lack(error, self.of.jobs.folder)
         if known is None:
             raise error
-        code = 507 if isinstance(known, OutOfResource) else 413 if isinstance(known, TooMuch) else 400
+        code = next((code for kind, code in CODES.items() if isinstance(known, kind)), 400)
         return self._answer(request, code, str(known).replace(f"{self.of.jobs.folder}", "the service's folder"))
+
+    async def gone(self, request: Request, error: Exception) -> Response:
+        """The sender went away while sending."""
+        return Response(status_code=400)
+
+    async def bug(self, request: Request, error: Exception) -> Response:
+        """The traceback is in the service's terminal."""
+        return self._answer(
+            request, 500, "a fault of mri-vit, and not of what you sent; the service's terminal shows the lines to report"
+        )
 
     def _answer(self, request: Request, code: int, words: str) -> Response:
         if _wants_page(request):
@@ -267,6 +270,9 @@ def _guard(service: Service) -> Callable[[Request, Next], Awaitable[Response]]:
     templates = style.templates("mri_vit.finished.serve")
 
     async def guard(request: Request, go_on: Next) -> Response:
+        host = request.headers.get("host", "")
+        if service.token is None and re.sub(r":\d+$", "", host) not in (*LOOPBACK, service.host):
+            return JSONResponse({"error": f"the service is not called {host}; a proxy must send its own address as Host"}, 400)
         if request.method not in ("GET", "HEAD") and _is_foreign(request):
             return JSONResponse({"error": "a page of another site may not send anything here"}, 403)
         open_to_all = service.token is None or request.url.path in ("/login", "/health", "/serve.css")

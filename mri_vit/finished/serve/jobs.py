@@ -5,12 +5,13 @@
     FOLDER/<id>/result/<name>/ the patient's page, prediction and maps
     FOLDER/<id>/dicom.zip      DICOM objects, once they were asked for
 
-Ids are random and long, so that nobody finds a patient by guessing.
+Ids are random and long: no address can be guessed. All of it is for the owner of the folder alone.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import threading
 import time
@@ -28,8 +29,9 @@ from mri_vit.errors import FolderHeld, OutOfResource, UsageError
 from mri_vit.run.atomic import write_bytes
 from mri_vit.run.integrity import as_written, read_json
 
-RECORD, SENT, RESULT, DICOM, LOCK = "job.json", "sent", "result", "dicom.zip", ".lock"
-ATTEMPTS = 3  # a patient with whom the worker was killed so often is given up, for others wait
+RECORD, SENT, RESULT, DICOM = "job.json", "sent", "result", "dicom.zip"
+LOCK, SPOOL, GONE = ".lock", ".spool", ".deleted-"  # beside the jobs: what arrives, and folders on their way out
+ATTEMPTS = 3  # after so many deaths of the worker on one patient that patient is given up, for others wait
 State = Literal["queued", "running", "done", "failed"]
 
 
@@ -42,7 +44,8 @@ class Job:
     created: float
     state: State = "queued"
     words: str = ""  # what is going on, or why it failed
-    attempts: int = 0  # that ended with the worker's death
+    attempts: int = 0  # that ended with the worker's death, or for lack of memory
+    not_before: float = 0.0  # when something was lacking: the next try
     finished: float | None = None
 
     @property
@@ -52,6 +55,10 @@ class Job:
     @property
     def arrived(self) -> str:
         return datetime.fromtimestamp(self.created, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+class QueueFull(UsageError):
+    """As many patients wait as are accepted."""
 
 
 class Jobs:
@@ -65,8 +72,9 @@ class Jobs:
         self.folder, self.keep_s = folder, keep_s
         self._changed = threading.Condition()
         self._jobs: dict[str, Job] = {}
+        shutil.rmtree(folder / SPOOL, ignore_errors=True)
         for entry in sorted(folder.iterdir()):
-            if entry.name == LOCK:
+            if entry.name == LOCK or entry.name.startswith(GONE):
                 continue
             if not (entry / RECORD).is_file():
                 if entry.is_dir() and _is_id(entry.name):  # a server ended while a patient was being sent
@@ -90,21 +98,30 @@ class Jobs:
         return self.folder / job.id
 
     @contextmanager
-    def adding(self, name: str) -> Iterator[tuple[Job, Path]]:
-        """A new folder for a patient's scans; the job waits in the queue unless the block raises, which leaves nothing."""
+    def adding(self, name: str, most: int) -> Iterator[tuple[Job, Path]]:
+        """A new folder for a patient's scans; the job waits in the queue unless the block raises, which leaves nothing.
+
+        Raises QueueFull where `most` patients wait already, or do by then.
+        """
+        self._refuse_full(most)
         job = Job(uuid.uuid4().hex, name, time.time())
         home = self.home(job)
         try:
-            sent = home / SENT
-            sent.mkdir(parents=True, mode=0o700)
-            yield job, sent
-            self._write(job)
+            (home / SENT).mkdir(parents=True)
+            yield job, home / SENT
+            with self._changed:
+                self._refuse_full(most)
+                self._write(job)
+                self._jobs[job.id] = job
+                self._changed.notify_all()
         except BaseException:
             shutil.rmtree(home, ignore_errors=True)
             raise
-        with self._changed:
-            self._jobs[job.id] = job
-            self._changed.notify_all()
+
+    def _refuse_full(self, most: int) -> None:
+        waiting = sum(not job.over for job in self.listed())
+        if waiting >= most:
+            raise QueueFull(f"{waiting} patients wait already, as many as are accepted; send this one again later")
 
     def put(self, job: Job) -> None:
         """Keep what became of a job; where the disk is full, until the server ends, and its older record stays."""
@@ -118,11 +135,11 @@ class Jobs:
         write_bytes(json.dumps(asdict(job), indent=1).encode(), self.home(job) / RECORD)
 
     def take_next(self, stop: threading.Event) -> Job | None:
-        """The oldest job that waits, as running; None once the service stops. Meanwhile what is too old is deleted."""
+        """The oldest job that waits and may be tried, as running; None once the service stops."""
         while not stop.is_set():
-            self.delete_old()
             with self._changed:
-                if waiting := [job for job in self._jobs.values() if job.state == "queued"]:
+                now = time.time()
+                if waiting := [job for job in self._jobs.values() if job.state == "queued" and job.not_before <= now]:
                     taken = replace(min(waiting, key=lambda job: job.created), state="running", words="preparing the scans")
                     self.put(taken)
                     return taken
@@ -136,16 +153,23 @@ class Jobs:
     def delete(self, job: Job) -> None:
         """Delete a patient and everything that was made. Raises UsageError while one is being worked on."""
         with self._changed:
-            if self._jobs[job.id].state == "running":
+            if self._jobs.get(job.id, job).state == "running":
                 raise UsageError("this patient is being worked on; delete it when that is over")
-            del self._jobs[job.id]
-        shutil.rmtree(self.home(job))
+            self._jobs.pop(job.id, None)
+            with suppress(OSError):  # another deletes it, or what is being written there is not done: the next time
+                self.home(job).rename(self.folder / f"{GONE}{job.id}")
+        self._remove_deleted()
 
     def delete_old(self) -> None:
-        """Delete patients who were finished longer ago than they are kept."""
+        """Delete patients who were finished longer ago than they are kept, and what could not be removed before."""
         for job in self.listed():
             if job.over and time.time() - (job.finished or job.created) > self.keep_s:
                 self.delete(job)
+        self._remove_deleted()
+
+    def _remove_deleted(self) -> None:
+        for gone in self.folder.glob(f"{GONE}*"):
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def _is_id(name: str) -> bool:
@@ -157,16 +181,19 @@ def _is_id(name: str) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The folder of a service, made if need be and readable by its owner alone. Raises FolderHeld where another has it."""
+    """The folder of a service, made if need be; it and all that is written meanwhile are for the owner alone.
+
+    Raises FolderHeld where another service has it.
+    """
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file; expected a folder for the patients who are sent, or nothing")
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = FileLock(folder / LOCK)
+    before = os.umask(0o077)
     try:
-        lock.acquire(timeout=0)
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        with FileLock(folder / LOCK, timeout=0):
+            yield
     except Timeout:
         raise FolderHeld(f"{folder}: another service works with it; choose another folder, or stop the other") from None
-    try:
-        yield
     finally:
-        lock.release()
+        os.umask(before)

@@ -6,6 +6,8 @@ import ipaddress
 import os
 import secrets
 import socket
+import tempfile
+import threading
 from pathlib import Path
 
 import uvicorn
@@ -15,13 +17,14 @@ from mri_vit.errors import UsageError
 from mri_vit.finished import exported_model
 from mri_vit.finished.predict import Allowed
 from mri_vit.finished.serve.app import Service, build_app
-from mri_vit.finished.serve.jobs import Jobs, held
+from mri_vit.finished.serve.jobs import SPOOL, Jobs, held
 from mri_vit.finished.serve.supervisor import Supervisor
 from mri_vit.finished.serve.uploads import Limits
 from mri_vit.run.screen import WARNING, duration, say
 
 TOKEN = "MRI_VIT_TOKEN"  # environment variable
 LEAST_TOKEN = 16  # letters: a shorter one could be guessed
+LOOK_S = 60.0  # between looks for patients who are to be deleted
 STOPPING_S = 5  # that answers in progress are given
 
 
@@ -47,15 +50,19 @@ def serve(
     token = None if _is_loopback(host) else _token()
     with held(folder), _bound(host, port) as listening:
         jobs = Jobs(folder.resolve(), keep_s)
+        (jobs.folder / SPOOL).mkdir()
+        tempfile.tempdir = str(jobs.folder / SPOOL)  # what arrives, too, lies on the disk whose room is looked at
         supervisor = Supervisor(model.resolve(), jobs, allowed)
-        app = build_app(Service(opened, jobs, supervisor, limits or Limits(), token))
+        app = build_app(Service(opened, jobs, supervisor, limits or Limits(), token, host))
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         say(console, f"{opened.study.name}: {address}/ and for programs {address}/docs; stop with Ctrl+C")
         say(console, f"patients lie in {folder} and are deleted {duration(keep_s)} after they are finished")
         if token:
-            say(console, f"token: {token}")
+            say(console, f"token: {f'that of {TOKEN}' if os.environ.get(TOKEN) else token}")
             say(console, "what is sent is not encrypted: put a proxy with TLS in front of the service", WARNING)
         supervisor.start()
+        over = threading.Event()
+        threading.Thread(target=_delete_old, args=(jobs, over), daemon=True).start()
         try:
             uvicorn.Server(
                 uvicorn.Config(
@@ -63,7 +70,14 @@ def serve(
                 )
             ).run(sockets=[listening])
         finally:
+            over.set()
             supervisor.stop()
+
+
+def _delete_old(jobs: Jobs, over: threading.Event) -> None:
+    """Keep the time that is stated, whatever the worker does."""
+    while not over.wait(LOOK_S):
+        jobs.delete_old()
 
 
 def _is_loopback(host: str) -> bool:

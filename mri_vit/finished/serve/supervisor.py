@@ -7,8 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from mri_vit.finished.predict import Allowed
 from mri_vit.finished.serve.jobs import ATTEMPTS, RESULT, SENT, Job, Jobs
 
+STARTING_S = 600.0  # until a worker is ready: some gigabytes of weights from a slow disk
 LONGEST_S = 3600.0  # of one patient: ViT-B/16 in ten folds takes some minutes
 PAUSE_S = 5.0  # before a worker is started again that ended before it was ready
 AGAIN_S = 30.0  # until a job is tried again for which disk or memory was lacking
@@ -43,72 +45,93 @@ class Supervisor(threading.Thread):
 
     def run(self) -> None:
         while not self._stop_asked.is_set():
-            with self._ready_worker() as worker:
-                if worker is None:
-                    return
-                while worker.poll() is None and (job := self.jobs.take_next(self._stop_asked)):
-                    self._work(worker, job)
+            try:
+                with self._ready_worker() as worker:
+                    if worker is None:
+                        return
+                    while worker.poll() is None and (job := self.jobs.take_next(self._stop_asked)):
+                        self._work(worker, job)
+            except Exception:  # a fault of ours must not end the thread, for nothing would be predicted any more
+                traceback.print_exc()
+                self._stop_asked.wait(PAUSE_S)
 
     @contextmanager
     def _ready_worker(self) -> Iterator[subprocess.Popen[str] | None]:
         """A worker that is ready; None where the model cannot be used, which no new start would change."""
         self.health = "starting"
         command = [sys.executable, "-m", "mri_vit.finished.serve.worker", str(self.model)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8") as worker:
-            self.worker = worker
-            try:
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
+        self.worker = worker
+        try:
+            with _killed_after(worker, STARTING_S):
                 first = next(_messages(worker), {})
-                if "unusable" in first:
-                    self.health, self.words = "unusable", first["unusable"]
-                    yield None
-                else:
-                    if "ready" not in first:
-                        self.words = f"the worker ended with code {worker.wait()} while it was starting"
-                        self._stop_asked.wait(PAUSE_S)
-                    else:
-                        self.health = "ready"
-                    yield worker
-            finally:
-                worker.kill()
+            if "unusable" in first:
+                self.health, self.words = "unusable", first["unusable"]
+                yield None
+                return
+            if "ready" in first:
+                self.health = "ready"
+            else:
+                self.words = f"the worker ended with code {worker.wait()} while it was starting"
+                self._stop_asked.wait(PAUSE_S)
+            yield worker
+        finally:
+            worker.kill()
+            worker.wait()
+            for pipe in (worker.stdin, worker.stdout):
+                with suppress(OSError):  # a line that a dead worker did not read
+                    pipe.close()  # type: ignore[union-attr]  # both are pipes
 
     def _work(self, worker: subprocess.Popen[str], job: Job) -> None:
         home = self.jobs.home(job)
         self.health, self.words = "working", ""
-        asked = {
+        request = {
             "scans": str(home / SENT / job.name),
             "result": str(home / RESULT),
             "allowed": asdict(self.allowed),
         }
-        clock = threading.Timer(LONGEST_S, worker.kill)
-        clock.start()
+        assert worker.stdin
         try:
-            end = self._followed(worker, job, asked)
-        finally:
-            clock.cancel()
+            worker.stdin.write(json.dumps(request) + "\n")
+            worker.stdin.flush()
+        except OSError:  # it died while it had nothing to do, which is not this patient's fault
+            self.jobs.put(replace(job, state="queued", words=""))
+            return
+        with _killed_after(worker, LONGEST_S):
+            end = self._followed(worker, job)
         if "done" in end:
             self.jobs.put(replace(job, state="done", words="", finished=time.time()))
         elif "failed" in end:
             self.jobs.put(replace(job, state="failed", words=_without_paths(end["failed"], home), finished=time.time()))
         elif "lacking" in end:
-            self.words = _without_paths(end["lacking"], home)
-            self.jobs.put(replace(job, state="queued", words=f"waits, for something is lacking: {self.words}"))
-            self.health = "lacking"
-            self._stop_asked.wait(AGAIN_S)
+            self._lacks(job, _without_paths(end["lacking"], home), "memory" in end)
         elif self._stop_asked.is_set():
             self.jobs.put(replace(job, state="queued", words=""))
         else:
-            self._died(worker, job)
-        if worker.poll() is None:
+            self._tried_in_vain(job, f"the worker ended with code {worker.wait()} on this patient")
+        if worker.poll() is None and self.health == "working":
             self.health = "ready"
 
-    def _followed(self, worker: subprocess.Popen[str], job: Job, asked: dict[str, Any]) -> dict[str, str]:
+    def _lacks(self, job: Job, words: str, memory: bool) -> None:
+        """Try a job again later; others go on. A patient who needs too much memory is given up as one who kills the worker is."""
+        if memory:
+            self._tried_in_vain(job, words)
+            return
+        self.health, self.words = "lacking", "the disk, or what may be written there"
+        again = time.time() + AGAIN_S
+        self.jobs.put(replace(job, state="queued", words=f"waits, for something is lacking: {words}", not_before=again))
+
+    def _tried_in_vain(self, job: Job, how: str) -> None:
+        attempts = job.attempts + 1
+        if attempts < ATTEMPTS:
+            again = time.time() + PAUSE_S
+            self.jobs.put(replace(job, state="queued", attempts=attempts, words=f"waits again: {how}", not_before=again))
+            return
+        words = f"{how}, {attempts} times; the machine may lack memory"
+        self.jobs.put(replace(job, state="failed", attempts=attempts, words=words, finished=time.time()))
+
+    def _followed(self, worker: subprocess.Popen[str], job: Job) -> dict[str, str]:
         """The worker's last message of a job, {} where it died; what it does meanwhile is kept with the job."""
-        assert worker.stdin
-        try:
-            worker.stdin.write(json.dumps(asked) + "\n")
-            worker.stdin.flush()
-        except OSError:  # it died before
-            return {}
         for message in _messages(worker):
             if "doing" not in message:
                 return message
@@ -117,21 +140,22 @@ class Supervisor(threading.Thread):
                 self.jobs.put(replace(job, words=STAGES[stage]))
         return {}
 
-    def _died(self, worker: subprocess.Popen[str], job: Job) -> None:
-        attempts = job.attempts + 1
-        how = f"the worker ended with code {worker.wait()} on this patient"
-        if attempts < ATTEMPTS:
-            self.jobs.put(replace(job, state="queued", attempts=attempts, words=f"waits again: {how}"))
-            return
-        words = f"{how}, {attempts} times; the machine may lack memory"
-        self.jobs.put(replace(job, state="failed", attempts=attempts, words=words, finished=time.time()))
-
 
 STAGES = {  # by the stage that ended, what begins
     "prepare": "comparing with the run's patients",
     "compare": "predicting",
     "predict": "making maps and the page",
 }
+
+
+@contextmanager
+def _killed_after(worker: subprocess.Popen[str], seconds: float) -> Iterator[None]:
+    clock = threading.Timer(seconds, worker.kill)
+    clock.start()
+    try:
+        yield
+    finally:
+        clock.cancel()
 
 
 def _messages(worker: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
@@ -143,5 +167,5 @@ def _messages(worker: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
 def _without_paths(words: str, home: Path) -> str:
     """A message without the folders of the service, which say nothing to a sender."""
     for folder in (home / SENT, home / RESULT, home):
-        words = words.replace(f"{folder}/", "").replace(str(folder), "the scans")
+        words = words.replace(f"{folder}/", "").replace(str(folder), "the patient's folder")
     return words

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from mri_vit.errors import MriVitError, OutOfResource
+from mri_vit.errors import FolderHeld, MriVitError, OutOfResource
 from mri_vit.finished.exported_model import ExportedModel, open_model
 from mri_vit.finished.predict import Allowed, predict_by
 from mri_vit.run.resource import lack
@@ -24,7 +24,7 @@ from mri_vit.run.resource import lack
 BUG = "a fault of mri-vit and not of your scans; the service's terminal shows the lines to report"
 
 
-class Told:
+class ProgressLines:
     """A file for a console, whose lines become messages."""
 
     def __init__(self, to: TextIOBase) -> None:
@@ -68,21 +68,22 @@ def main(folder: str) -> None:
 
 def answer(model: ExportedModel, scans: Path, result: Path, allowed: Allowed, to: TextIOBase) -> dict[str, str]:
     """Predict a patient's folder of scans: where the result lies, or why there is none, or what was lacking."""
-    console = Console(file=Told(to), width=200, force_terminal=False, highlight=False)  # type: ignore[arg-type]
+    console = Console(file=ProgressLines(to), width=200, force_terminal=False, highlight=False)  # type: ignore[arg-type]
     try:
         excluded = predict_by(model, scans, result, 1, allowed, console)
-    except MemoryError:
-        return {"lacking": "memory"}
+    except FolderHeld:  # by the worker of a server that was killed: it ends with its patient
+        return {"lacking": "an earlier worker is still at work on this patient"}
     except Exception as error:
         known = error if isinstance(error, MriVitError) else lack(error, result)
         if known is None:
             traceback.print_exc()
             return {"failed": BUG}
-        return {"lacking" if isinstance(known, OutOfResource) else "failed": str(known)}
+        if not isinstance(known, OutOfResource):
+            return {"failed": str(known)}
+        return {"lacking": str(known)} | ({"memory": ""} if "memory" in str(known) else {})
     if excluded:
         return {"failed": "; ".join(": ".join(filter(None, (row["file"], row["reason"]))) for row in excluded)}
-    (found,) = (file.parent for file in result.glob("*/prediction.json"))
-    return {"done": found.name}
+    return {"done": ""}
 
 
 if __name__ == "__main__":

@@ -149,6 +149,22 @@ def test_no_byte_of_any_file_is_an_id_a_label_or_a_path_of_a_patient(marked: Pat
             assert file.suffix not in (".gz", ".zip", ".pt"), "nothing is packed that the search would not see"
 
 
+def test_nor_is_one_where_the_runs_prepared_patients_are_gone(marked: Path, tmp_path: Path, capsys):
+    (marked / "prepared").rename(tmp_path / "prepared")
+    (marked / "run" / "reference.safetensors").unlink()
+    try:
+        assert mri_vit("export", "model", marked / "run", "-o", tmp_path / "model") == 0
+    finally:
+        (tmp_path / "prepared").rename(marked / "prepared")
+    assert "is not prepared here" in capsys.readouterr().out, "the terminal of the run's owner says who"
+    rows = [row_of(marked, patient) for patient in range(12)]
+    for file in sorted(path for path in (tmp_path / "model").rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        assert not [(file.name, row["patient"], trace) for row in rows for trace in traces(content, row)]
+        assert str(marked).encode() not in content
+    assert not (tmp_path / "model" / "reference.safetensors").exists()
+
+
 def test_the_same_run_gives_the_same_bytes_in_a_few_megabytes(road: Path, tmp_path: Path):
     assert mri_vit("export", "model", road / "run", "-o", tmp_path / "again") == 0
     names = sorted(file.relative_to(road / "model") for file in (road / "model").rglob("*") if file.is_file())
@@ -172,6 +188,13 @@ def test_a_changed_file_a_foreign_folder_and_an_unfinished_run_are_refused_by_na
     (foreign / "thesis.docx").write_bytes(b"years of work")
     assert mri_vit("export", "model", road / "run", "-o", foreign) == 2
     assert (foreign / "thesis.docx").read_bytes() == b"years of work"
+    (foreign / "model.json").write_text('{"modelTopology": {}}')  # a name that others use too
+    assert mri_vit("export", "model", road / "run", "-o", foreign) == 2
+    assert sorted(path.name for path in foreign.iterdir()) == ["model.json", "thesis.docx"]
+    with_notes = shutil.copytree(road / "model", tmp_path / "with-notes")
+    (with_notes / "notes.txt").write_text("mine")
+    assert mri_vit("export", "model", road / "run", "-o", with_notes) == 2
+    assert (with_notes / "notes.txt").read_text() == "mine"
     assert mri_vit("export", "model", road, "-o", tmp_path / "nothing") == 2
     assert not (tmp_path / "nothing").exists()
     other = shutil.copytree(road / "model", tmp_path / "other")

@@ -96,7 +96,10 @@ def test_networks_without_a_rollout_and_foreign_folders_are_refused(finished: Pa
     foreign.mkdir()
     (foreign / "notes.txt").write_text("mine")
     assert mri_vit("export", "onnx", finished / "run", "-o", foreign) == 2
-    assert "notes.txt, which is no .onnx" in capsys.readouterr().err
+    assert "notes.txt, which is no file of an ONNX export" in capsys.readouterr().err
+    (foreign / "notes.txt").rename(foreign / "fold-1.onnx")
+    assert mri_vit("export", "onnx", finished / "run", "-o", foreign) == 2
+    assert (foreign / "fold-1.onnx").read_text() == "mine"
     run = shutil.copytree(finished / "run", tmp_path / "run", ignore=shutil.ignore_patterns("report"))
     text = (run / "study.toml").read_text()
     (run / "study.toml").write_text(text.replace("[model]\n", '[model]\narchitecture = "densenet121"\n', 1))

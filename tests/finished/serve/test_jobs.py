@@ -12,13 +12,13 @@ import pytest
 
 from mri_vit.errors import FolderHeld, OutOfResource, UsageError
 from mri_vit.finished.serve import jobs as module
-from mri_vit.finished.serve.jobs import Job, Jobs, held
+from mri_vit.finished.serve.jobs import Job, Jobs, QueueFull, held
 
 GO = threading.Event()
 
 
 def added(jobs: Jobs, name: str) -> Job:
-    with jobs.adding(name) as (job, sent):
+    with jobs.adding(name, 100) as (job, sent):
         (sent / "scan").write_text(name)
     return job
 
@@ -50,7 +50,7 @@ def test_three_who_send_at_once_are_three_jobs(tmp_path: Path):
 
 def test_a_patient_who_cannot_be_stored_leaves_nothing(tmp_path: Path):
     jobs = Jobs(tmp_path, 3600.0)
-    with pytest.raises(IsADirectoryError), jobs.adding("a") as (_, sent):
+    with pytest.raises(IsADirectoryError), jobs.adding("a", 100) as (_, sent):
         sent.write_text("a file where the folder is")
     assert jobs.listed() == []
     assert list(tmp_path.iterdir()) == []
@@ -69,6 +69,41 @@ def test_a_full_disk_loses_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             added(jobs, "b")
     assert [(one.name, one.state) for one in jobs.listed()] == [("a", "done")]
     assert [(one.name, one.state) for one in Jobs(tmp_path, 3600.0).listed()] == [("a", "queued")]
+
+
+def test_a_queue_takes_as_many_as_it_says_and_counts_again_once_all_is_there(tmp_path: Path):
+    jobs = Jobs(tmp_path, 3600.0)
+    with pytest.raises(QueueFull, match="1 patients wait"), jobs.adding("slow", 1), jobs.adding("quick", 1):
+        pass
+    assert [job.name for job in jobs.listed()] == ["quick"]
+    with pytest.raises(QueueFull), jobs.adding("third", 1):
+        raise AssertionError("its scans are not even read")
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_job_that_waits_for_room_lets_others_go_first(tmp_path: Path):
+    jobs = Jobs(tmp_path, 3600.0)
+    big, small = added(jobs, "big"), added(jobs, "small")
+    jobs.put(replace(big, not_before=time.time() + 60))
+    taken = jobs.take_next(GO)
+    assert taken
+    assert taken.id == small.id
+
+
+def test_two_who_delete_one_patient_and_a_folder_in_use_harm_nothing(tmp_path: Path):
+    jobs = Jobs(tmp_path, 3600.0)
+    job = added(jobs, "a")
+    jobs.put(replace(job, state="done", finished=0.0))
+    home = jobs.home(job)
+    jobs.delete(job)
+    jobs.delete(job)
+    assert jobs.listed() == []
+    assert not home.exists()
+    (tmp_path / ".deleted-x").mkdir()  # what could not be removed before
+    (tmp_path / ".deleted-x" / "scan").write_text("x")
+    assert Jobs(tmp_path, 3600.0).listed() == []
+    jobs.delete_old()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_finished_patients_are_deleted_after_the_stated_time_and_others_never(tmp_path: Path):

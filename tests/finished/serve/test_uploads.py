@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 from pathlib import Path
 
 import pytest
 
-from mri_vit.errors import UsageError
+from mri_vit.errors import OutOfResource, UsageError
 from mri_vit.finished.serve import uploads
 from mri_vit.finished.serve.uploads import Limits, Sent, TooMuch
 
 FOUR = ("t1", "t1ce", "t2", "flair")
-SMALL = Limits(sent=10_000, unpacked=100_000, files=10)
+SMALL = Limits(sent=10_000, unpacked=100_000, files=10, spare=0)
 
 
 def packed(files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> dict[str, Sent]:
@@ -75,6 +76,8 @@ def test_a_bomb_ends_where_the_limit_is_whatever_sizes_it_states(tmp_path: Path)
         with pytest.raises(UsageError):
             uploads.store({"archive": Sent("x.zip", io.BytesIO(content))}, FOUR, folder, SMALL)
         assert sum(len(one) for one in stored(folder).values()) <= SMALL.unpacked
+    with pytest.raises(TooMuch, match=r"its list of files has 0\.1 MB; at most 10 files"):
+        uploads.store(packed({f"{i:06}": b"" for i in range(1000)}), FOUR, tmp_path / "list", SMALL)
     with pytest.raises(TooMuch, match="11 files; at most 10"):
         uploads.store(packed({f"{i}": b"" for i in range(11)}), FOUR, tmp_path / "many", SMALL)
 
@@ -93,6 +96,24 @@ def test_a_bomb_ends_where_the_limit_is_whatever_sizes_it_states(tmp_path: Path)
 def test_what_is_no_patient_is_refused_in_words(sent: dict[str, Sent], words: str, tmp_path: Path):
     with pytest.raises(UsageError, match=words):
         uploads.store(sent, FOUR, tmp_path / "sent", SMALL)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_an_archive_damaged_anywhere_is_refused_or_read(method: int, tmp_path: Path):
+    good = packed({"x": bytes(range(256)) * 20}, method)["archive"].content.getvalue()
+    for place in range(0, len(good), 7):
+        content = good[:place] + bytes([good[place] ^ 0x55]) + good[place + 1 :]
+        with contextlib.suppress(UsageError):  # and nothing else
+            uploads.store({"archive": Sent("x.zip", io.BytesIO(content))}, FOUR, tmp_path / f"{place}", SMALL)
+
+
+def test_a_long_name_is_cut_and_a_full_disk_is_said(tmp_path: Path):
+    uploads.store(packed({"n" * 300 + "_t1ce.nii.gz": b"1"}), FOUR, tmp_path / "long", SMALL)
+    (name,) = stored(tmp_path)
+    assert name.endswith("n_t1ce.nii.gz")
+    for sent in (packed({"x": b"1"}), {"t1": Sent("t1.nii", io.BytesIO(b"1"))}):
+        with pytest.raises(OutOfResource, match="GiB free"):
+            uploads.store(sent, FOUR, tmp_path / f"{len(sent)}{next(iter(sent))}", Limits(spare=2**60))
 
 
 def test_a_damaged_or_locked_archive_is_refused(tmp_path: Path):
