@@ -124,7 +124,7 @@ def portable(study: Study) -> Study:
             "cohort": Path("cohort.csv"),
             "prepared": Path("prepared"),
             "output": Path("run"),
-            "prepare": named.prepare.model_copy(update={**programs, "workers": 1}),
+            "prepare": named.prepare.model_copy(update=programs),
             "qc": named.qc.model_copy(update={"decisions": None}),
             "executor": Executor(),
             "slurm": Slurm(),

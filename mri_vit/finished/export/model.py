@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -128,6 +129,7 @@ def _refuse_days_of_patients(trained: network.Network, home: Path) -> None:
 def portable(study: Study) -> Study:
     """The settings without a path; where scans are not cropped around it, as in any prediction, no program finds a tumour."""
     bare = study_file.portable(study)
+    changed: dict[str, Any] = {"workers": 1}
     if bare.prepare.tumour_command and bare.prepare.tumour_crop_margin_mm is None:
-        bare = bare.model_copy(update={"prepare": bare.prepare.model_copy(update={"tumour_command": (), "tumour": "given"})})
-    return bare
+        changed |= {"tumour_command": (), "tumour": "given"}
+    return bare.model_copy(update={"prepare": bare.prepare.model_copy(update=changed)})

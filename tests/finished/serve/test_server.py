@@ -119,7 +119,8 @@ def served(model: Path, folder: Path, *options: str, environment: Mapping[str, s
 @pytest.fixture(scope="module")
 def model(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("served")
-    assert mri_vit("export", "model", finished / "run", "-o", home / "model") == 0
+    run = shutil.copytree(finished, home / "finished") / "run"  # where the export keeps what it measured of the run
+    assert mri_vit("export", "model", run, "-o", home / "model") == 0
     return home / "model"
 
 
