@@ -6,7 +6,6 @@ from typing import Literal
 
 from pydantic import Field
 
-from mri_vit.finished.exported_model import SCHEMA
 from mri_vit.finished.known_patients import KnownPatients, Member
 from mri_vit.finished.out_of_fold import OutOfFold
 from mri_vit.finished.prediction_document import RunFacts
@@ -30,7 +29,9 @@ class HashedPatients(Part):
 class ModelDocument(Part):
     """The file."""
 
-    layout: Literal["mri-vit model 1"] = Field(default=SCHEMA, alias="schema")
+    layout: Literal["mri-vit model 1"] = Field(
+        default="mri-vit model 1", alias="schema", description="as `exported_model.SCHEMA`"
+    )
     notice: str = Field(description="the statement that this is for research")
     version: str = Field(description="of mri-vit that exported it")
     facts: RunFacts
