@@ -44,7 +44,9 @@ from mri_vit.finished.predict import Allowed, predict
 ROOT = Path(__file__).parents[1]
 SEED = 20261130  # of the built-in patient, who is none of the demo's
 DESCRIPTIONS = {"t1": "t1 mprage", "t1ce": "t1 mprage post", "t2": "t2 tse", "flair": "t2 flair"}
-ALLOWED = Allowed(untrusted=True, synthetic=True)  # the demo's run knows made-up patients alone, and DICOM takes their mark away
+ALLOWED = Allowed(
+    untrusted=True, synthetic=True
+)  # DICOM drops the mark of a synthetic patient, and the demo's run refuses others
 
 
 def main(

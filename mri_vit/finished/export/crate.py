@@ -293,7 +293,7 @@ def _network(home: Path, file: Path) -> Entity:
 
 
 def _folder(home: Path, name: str, words: str) -> Iterator[Entity]:
-    """A folder of the run, whose files' names hold ids: how many there are, their size, and a hash over all of theirs."""
+    """A folder of the run whose file names hold ids: the number of files, their size, and one hash over theirs."""
     found = [file for file in (home / name).rglob("*") if file.is_file()]
     if found:
         lines = "\n".join(sorted(map(sha256, found)))

@@ -47,7 +47,7 @@ def _lines(metrics: Metrics, document: ModelDocument) -> Iterator[str]:
     yield f"# {escape(facts.study)}\n"
     yield f"{document.notice} Tables and sections that are named in brackets are those of the run's report.\n"
     if facts.synthetic:
-        yield f"**Made-up patients: {facts.synthetic}. What was found in them says nothing about a real patient.**\n"
+        yield f"**Synthetic patients: {facts.synthetic}. The figures say nothing about a real patient.**\n"
     yield "## Model\n"
     yield _paragraph(
         answers.aim(metrics),

@@ -72,9 +72,8 @@ class Jobs:
         self.folder, self.keep_s = folder, keep_s
         self._changed = threading.Condition()
         self._jobs: dict[str, Job] = {}
-        shutil.rmtree(folder / SPOOL, ignore_errors=True)
         for entry in sorted(folder.iterdir()):
-            if entry.name == LOCK or entry.name.startswith(GONE):
+            if entry.name in (LOCK, SPOOL) or entry.name.startswith(GONE):
                 continue
             if not (entry / RECORD).is_file():
                 if entry.is_dir() and _is_id(entry.name):  # a server ended while a patient was being sent
@@ -84,6 +83,8 @@ class Jobs:
             with as_written(entry / RECORD):
                 job = Job(**read_json(entry / RECORD))
             self._jobs[job.id] = replace(job, state="queued", words="") if job.state == "running" else job
+        folder.chmod(0o700)  # only now: it is ours
+        shutil.rmtree(folder / SPOOL, ignore_errors=True)
 
     def listed(self) -> list[Job]:
         """Every job, the oldest first."""
@@ -181,7 +182,7 @@ def _is_id(name: str) -> bool:
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """The folder of a service, made if need be; it and all that is written meanwhile are for the owner alone.
+    """The folder of a service, made if need be; all that is written meanwhile is for the owner alone.
 
     Raises FolderHeld where another service has it.
     """
@@ -190,7 +191,6 @@ def held(folder: Path) -> Iterator[None]:
     before = os.umask(0o077)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        folder.chmod(0o700)
         with FileLock(folder / LOCK, timeout=0):
             yield
     except Timeout:

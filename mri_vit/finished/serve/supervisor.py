@@ -50,7 +50,11 @@ class Supervisor(threading.Thread):
                     if worker is None:
                         return
                     while worker.poll() is None and (job := self.jobs.take_next(self._stop_asked)):
-                        self._work(worker, job)
+                        try:
+                            self._work(worker, job)
+                        except Exception:
+                            self._tried_in_vain(job, "a fault of mri-vit")
+                            raise
             except Exception:  # a fault of ours must not end the thread, for nothing would be predicted any more
                 traceback.print_exc()
                 self._stop_asked.wait(PAUSE_S)
@@ -161,7 +165,8 @@ def _killed_after(worker: subprocess.Popen[str], seconds: float) -> Iterator[Non
 def _messages(worker: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert worker.stdout
     for line in worker.stdout:
-        yield json.loads(line)
+        if line.endswith("\n"):  # else the worker was killed while it was writing
+            yield json.loads(line)
 
 
 def _without_paths(words: str, home: Path) -> str:

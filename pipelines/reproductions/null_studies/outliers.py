@@ -57,11 +57,11 @@ def main(run: Path, folder: Path) -> None:
     def of_fold(place: tuple[int, int]) -> list[Network]:
         return loaded(homes[place], past.train.seeds)
 
-    everybody = [one for patients in asked.values() for one in patients]
-    said = network_outputs.fold_outputs(trained.networks, of_fold, study, everybody, lambda: None)
+    all_patients = [one for patients in asked.values() for one in patients]
+    outputs = network_outputs.fold_outputs(trained.networks, of_fold, study, all_patients, lambda: None)
     found = []
     for kind, one in ((kind, one) for kind, patients in asked.items() for one in patients):
-        features = {(each.repeat, each.fold): each.features for each in said[one.id]}
+        features = {(each.repeat, each.fold): each.features for each in outputs[one.id]}
         compared = reference.distribution_of(reference.figures_of(study.prepared / one.id), features, like)
         first, outside = compared.figures[0], compared.placement == "outside"
         found.append({"kind": kind, "outside": outside, "furthest": f"{first.name} {first.scan}".strip()})

@@ -124,9 +124,16 @@ def test_a_folder_of_something_else_and_one_in_use_are_refused(tmp_path: Path):
         with pytest.raises(FolderHeld, match="another service"), held(tmp_path / "a"):
             pass
     (tmp_path / "a" / "thesis.txt").write_text("mine")
+    (tmp_path / "a" / ".spool").mkdir()
+    (tmp_path / "a").chmod(0o755)
     with pytest.raises(UsageError, match=r"thesis\.txt, which no service wrote"):
         Jobs(tmp_path / "a", 60.0)
     assert (tmp_path / "a" / "thesis.txt").read_text() == "mine"
+    assert (tmp_path / "a" / ".spool").is_dir()
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o755, "nothing of it is changed"
+    (tmp_path / "b").mkdir(mode=0o755)
+    Jobs(tmp_path / "b", 60.0)
+    assert (tmp_path / "b").stat().st_mode & 0o077 == 0
 
 
 def test_a_record_is_plain_json(tmp_path: Path):

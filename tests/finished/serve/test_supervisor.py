@@ -20,7 +20,7 @@ from mri_vit.finished.exported_model import ExportedModel
 from mri_vit.finished.predict import Allowed
 from mri_vit.finished.serve import supervisor as module
 from mri_vit.finished.serve import worker
-from mri_vit.finished.serve.jobs import Jobs
+from mri_vit.finished.serve.jobs import ATTEMPTS, Jobs
 from mri_vit.finished.serve.supervisor import Supervisor
 from mri_vit.settings.schema import Study
 
@@ -116,6 +116,33 @@ def test_a_worker_that_died_idle_is_no_patients_fault(waiting: Supervisor, idle)
     idle.wait()
     ((state, words, attempts),) = ended(waiting, idle, {"done": ""})
     assert (state, words, attempts) == ("queued", "", 0)
+
+
+def test_a_line_that_a_killed_worker_did_not_end_is_no_message():
+    killed = subprocess.Popen(
+        [sys.executable, "-c", "print('{\"doing\": \"a\"}'); print('{\"do', end='')"], stdout=subprocess.PIPE, text=True
+    )
+    with killed:
+        assert list(module._messages(killed)) == [{"doing": "a"}]
+
+
+def test_a_job_of_which_following_fails_is_tried_again_and_not_left_running(waiting: Supervisor, idle, monkeypatch):
+    @contextlib.contextmanager
+    def ready(self: Supervisor) -> Iterator[subprocess.Popen[str]]:
+        yield idle
+
+    def broken(self: Supervisor, *_: object) -> None:
+        if self.jobs.listed()[0].attempts == ATTEMPTS - 1:
+            self._stop_asked.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Supervisor, "_ready_worker", ready)
+    monkeypatch.setattr(Supervisor, "_followed", broken)
+    waiting.start()
+    waiting.join(30)
+    (job,) = waiting.jobs.listed()
+    assert (job.state, job.attempts) == ("failed", ATTEMPTS)
+    assert "a fault of mri-vit" in job.words
 
 
 def test_no_fault_ends_the_thread(waiting: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys):
