@@ -311,7 +311,14 @@ def load_ours(path: Path) -> Ours:
     """The encoder of a file of ours. Raises IntegrityError where it is damaged."""
     if own_schema(path) == network.SCHEMA:
         net = network.load(path)
-        return Ours(net.encoder.eval(), net.model, net.grid, tuple(net.channels), net.label_exposed, net.image_exposed)
+        return Ours(
+            net.encoder.eval(),
+            net.model,
+            net.grid,
+            tuple(net.channels),
+            tuple(weights.label_exposed(path)),
+            tuple(weights.image_exposed(path)),
+        )
     tensors, header = weights.load_encoder(path)
     with as_written(path):
         model, grid = Model.model_validate(header["model"]), Grid.model_validate(header["grid"])

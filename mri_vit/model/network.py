@@ -33,6 +33,7 @@ from mri_vit.settings.sections import Grid
 
 SCHEMA = "mri-vit network 1"
 HEAD_FIELDS = ("endpoint", "kind", "cuts_days", "positive_weight", "baseline_hazard")  # that every file has, as before 0.6
+UNNAMED = "?"  # stands for the subjects of weights that left their run without ids; no subject may be called so
 Encode = Callable[[Model, Grid, tuple[str, ...]], Any]  # a function of a module's top that builds an encoder, as `encoder` does
 
 

@@ -214,12 +214,15 @@ def _refuse_another_model(path: Path, its: Model, ours: Model) -> None:
 
 
 def image_exposed(path: Path) -> list[str]:
-    """The subjects on whose scans a file's weights were pretrained; none is known of a file that is not ours."""
+    """The subjects on whose scans a file's weights were pretrained; none is known of a file that is not ours.
+
+    Raises UsageError for the weights of an exported model, which do not say it.
+    """
     return _subjects(path, "seen")
 
 
 def label_exposed(path: Path) -> list[str]:
-    """The subjects whose labels a file's weights were trained on; none is known of a file that is not ours."""
+    """The subjects whose labels a file's weights were trained on; else as `image_exposed`."""
     return _subjects(path, "taught")
 
 
@@ -231,7 +234,13 @@ def licence_of(path: Path) -> str | None:
 
 def _subjects(path: Path, key: str) -> list[str]:
     with as_written(path):
-        return [str(subject) for subject in json.loads(_header(path).get(key, "[]"))]
+        subjects = [str(subject) for subject in json.loads(_header(path).get(key, "[]"))]
+    if network.UNNAMED in subjects:
+        raise UsageError(
+            f"{path}: the weights of an exported model do not say which patients they were trained on, so that these could be"
+            " tested again; expected the weights of the run itself"
+        )
+    return subjects
 
 
 def _header(path: Path) -> dict[str, str]:

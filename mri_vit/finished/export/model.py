@@ -83,7 +83,7 @@ def write(run: TrainedRun, model: TrainedModel, like: reference.Reference | None
             to.mkdir(parents=True)
             trained = network.load(files.seed_folder(home, seed) / files.WEIGHTS)
             _refuse_days_of_patients(trained, home)
-            trained.label_exposed = trained.image_exposed = ()
+            trained.label_exposed = trained.image_exposed = (network.UNNAMED,)
             network.save(trained, to / files.WEIGHTS)
     if like:
         reference.write(reference.unnamed(like), folder / exported_model.REFERENCE)

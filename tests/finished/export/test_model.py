@@ -17,13 +17,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from made.prediction import comparable
-from whole_road import FILES, finish, mri_vit
+from whole_road import FILES, SHRUNKEN, finish, mri_vit, words
 
 from mri_vit import load_run, read_cohort
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.finished import exported_model
 from mri_vit.finished.export import model, model_card
 from mri_vit.model import network
+from mri_vit.model.weights import image_exposed, label_exposed
 from mri_vit.settings import file as study_file
 
 FOUR = ("t1", "t1ce", "t2", "flair")
@@ -210,6 +211,20 @@ def test_networks_of_an_older_version_that_hold_days_of_death_are_refused(road: 
     net.heads = [replace(survival, cuts_days=(100.0, 412.0))]
     with pytest.raises(UsageError, match=r"fold-1: the head of os holds days on which patients died"):
         model._refuse_days_of_patients(net, road / "run" / "fold-1")
+
+
+def test_its_weights_start_no_other_network_for_they_do_not_say_which_patients_they_saw(road: Path, tmp_path: Path, capsys):
+    weights = road / "model" / "fold-1" / "best.safetensors"
+    for exposed in (label_exposed, image_exposed):
+        assert exposed(road / "run" / "fold-1" / "best.safetensors") is not None
+        with pytest.raises(UsageError, match="do not say which patients"):
+            exposed(weights)
+    assert mri_vit("features", road / "run" / "study.toml", "--weights", weights, "-o", tmp_path / "features") == 2
+    study = (road / "study.toml").read_text().replace('output = "run"', 'output = "another"')
+    (road / "another.toml").write_text(study)
+    code = mri_vit("train", road / "another.toml", *words({**SHRUNKEN, "model.weights": weights}))
+    assert code == 2
+    assert "do not say which patients" in capsys.readouterr().err
 
 
 def test_the_settings_keep_no_path_and_nothing_of_the_machine(road: Path):
