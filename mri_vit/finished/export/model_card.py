@@ -14,7 +14,9 @@ from mri_vit.finished.model_document import ModelDocument
 from mri_vit.report.schema.kinds import AnyEndpoint
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN
-from mri_vit.report.words import checklist_answers as answers
+from mri_vit.report.words import answers_on_patients as of_patients
+from mri_vit.report.words import answers_on_results as of_results
+from mri_vit.report.words import answers_on_training as of_training
 from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import counted, escape, interval, judged, symbol, title
 from mri_vit.run.atomic import write_bytes
@@ -50,29 +52,32 @@ def _lines(metrics: Metrics, document: ModelDocument) -> Iterator[str]:
         yield f"**Synthetic patients: {facts.synthetic}. The figures say nothing about a real patient.**\n"
     yield "## Model\n"
     yield _paragraph(
-        answers.aim(metrics),
+        of_patients.aim(metrics),
         f"The score of a new patient is the mean of {counted(networks, 'network')} ({counted(facts.folds, 'fold')},"
         f" {counted(facts.repeats, 'repeat')}, {counted(facts.seeds, 'seed')}).",
-        answers.building(metrics),
-        answers.initialised(metrics),
-        answers.versions(metrics),
+        of_training.building(metrics),
+        of_training.initialised(metrics),
+        of_training.versions(metrics),
     )
     yield _paragraph(f"Beginning: {escape(facts.beginning)}.", f"Licence of the weights: {escape(facts.licence)}.")
     yield "## Intended use\n"
     yield _paragraph(
-        "Research on groups of patients: does an MRI hold what the endpoint is about?", answers.output(metrics), NOT_FOR
+        "Research on groups of patients: does an MRI hold what the endpoint is about?", of_results.output(metrics), NOT_FOR
     )
-    yield _paragraph(answers.refusals(metrics), "Results that the run does not show to be better than chance are withheld.")
+    yield _paragraph(of_patients.refusals(metrics), "Results that the run does not show to be better than chance are withheld.")
     yield f"{AUTHOR} who may use it, and for which question.\n"
     yield "## Factors\n"
     yield _paragraph(
-        answers.inputs(metrics), answers.preprocessing(metrics), answers.clusters(metrics), answers.subgroups(metrics)
+        of_patients.inputs(metrics),
+        of_patients.preprocessing(metrics),
+        of_training.clusters(metrics),
+        of_results.subgroups(metrics),
     )
     yield "## Metrics\n"
     yield _paragraph(*(sentence for key, sentence in measure_sentences(metrics).items() if key.startswith(JUDGED)))
     yield "## Training and evaluation data\n"
-    yield _paragraph(answers.characteristics(metrics), answers.exclusions(metrics), answers.missing(metrics))
-    yield _paragraph(answers.partitions(metrics), answers.predicting(metrics), answers.external(metrics))
+    yield _paragraph(of_patients.characteristics(metrics), of_patients.exclusions(metrics), of_patients.missing(metrics))
+    yield _paragraph(of_training.partitions(metrics), of_results.predicting(metrics), of_results.external(metrics))
     yield f"{AUTHOR} which hospitals and years, who labelled, ethics approval.\n"
     yield "## Results\n"
     yield from _table(("endpoint", "out of fold", "strongest control", "verdict"), _results(metrics))
@@ -80,7 +85,7 @@ def _lines(metrics: Metrics, document: ModelDocument) -> Iterator[str]:
     yield "## Ethical considerations\n"
     yield _paragraph(PERSONAL.format(patients=counted(facts.patients, "patient"), n=SCRYPT["n"]))
     yield "## Caveats\n"
-    yield _paragraph(answers.robustness(metrics), answers.between_clusters(metrics))
+    yield _paragraph(of_results.robustness(metrics), of_results.between_clusters(metrics))
     yield from (f"- {escape(sentence)}" for sentence in _caveats(document))
 
 

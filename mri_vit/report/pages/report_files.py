@@ -59,7 +59,7 @@ FOLDERS = ("figures", "tables", "patients", "viewer")
 OWN_FILE = re.compile(
     r"((figures|tables)/[A-Za-z0-9_][A-Za-z0-9._-]*\.(svg|png|csv)|patients/[A-Za-z0-9_][A-Za-z0-9._-]*\.(html|js|webp))"
 )
-TEXTS = ("methods.md", "tripod_ai.md", "claim.md", "stard_ai.md")
+TEXTS = ("methods.md", *(f"{name}.md" for name in checklists.CHECKLISTS))
 RESULT_COLUMNS = ("endpoint", "model", "n", "result [95 % interval]", "judged")
 EXPECTED_COLUMNS = ("endpoint", "simulated", "verdict", "as expected")
 OF_EXPECTED = {"better": "an effect", "chance": "no effect"}
@@ -106,7 +106,7 @@ def report_table(
 def write_report(run: Run, home: Path, most_pages: int | None = MAX_PATIENT_PAGES) -> Written:
     """Write a report into the folder `home`, from the run as read alone.
 
-    `home` then holds index.html, metrics.json (every number on the page), methods.md, the three checklists, tables/*.csv,
+    `home` then holds index.html, metrics.json (every number on the page), methods.md, the checklists, tables/*.csv,
     figures/*.svg and *.png, and for at most `most_pages` visits (None: any number) patients/* with viewer/. Files that an earlier
     report listed in its metrics.json and this one does not write are deleted, so that no excluded patient stays.
 
@@ -130,10 +130,9 @@ def write_report(run: Run, home: Path, most_pages: int | None = MAX_PATIENT_PAGE
     for name, content in contents.items():
         (home / name).parent.mkdir(exist_ok=True)
         write_bytes(content, home / name)
-    lists = (checklists.tripod_ai(metrics), checklists.claim(metrics), checklists.stard_ai(metrics))
     written = (
         methods_section.methods_and_results(metrics, Facts(brains=run.brains)),
-        *lists,
+        *(checklists.filled_checklist(name, metrics) for name in checklists.CHECKLISTS),
     )
     for name, text in zip(TEXTS, written, strict=True):
         _write_text(home / name, text)

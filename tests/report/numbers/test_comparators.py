@@ -407,7 +407,7 @@ def test_who_saw_the_scans_of_those_whom_it_is_judged_on_is_warned_of(home, metr
     assert report_files.verdict_lines(filled(metrics))[0].endswith(who)
     written = (home / "methods.md").read_text()
     assert f"Transductive: a model was pretrained on scans of patients who are also evaluated: {who}" in written
-    for text in (words, written, checklists.tripod_ai(filled(metrics)), checklists.claim(filled(metrics))):
+    for text in (words, written, *(checklists.filled_checklist(name, filled(metrics)) for name in checklists.CHECKLISTS)):
         assert not re.search(r"(never|not) seen the patient(?!'s labels)|trained without them", text)
 
 
