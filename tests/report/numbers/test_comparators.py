@@ -264,7 +264,7 @@ def test_a_comparator_that_wins_is_said_at_the_top_and_in_the_terminal(home, met
     assert told["sentence"].startswith("resnet10 (difference of AUC +0.")
     assert "is better than vit; vit is better than blind (difference of AUC +0." in told["sentence"]
     assert told["sentence"].endswith(", slow)") or "vit does not differ significantly from the other one" in told["sentence"]
-    assert f"Beaten: {told['sentence']}" in words[: words.index("Controls: baselines")]
+    assert f"Beaten: {told['sentence']}" in words[: words.index("Controls are baselines")]
     assert f"MGMT promoter methylation, comparators: {told['sentence']}" in report_files.verdict_lines(filled(metrics))
     assert "resnet10 minus vit (" in (home / "methods.md").read_text()
 

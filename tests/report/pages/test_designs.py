@@ -56,7 +56,7 @@ def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp
             r"within (a fold|folds|the same fold)|pairs of patients of the same fold|± variance", text, re.IGNORECASE
         )
     people = read_metrics(tmp_path / "out")["cohort"]
-    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Labels. Patients without a label")]
+    flow = words[words.index(f"{people['patients']} patients in the table") : words.index("Patients without a label")]
     assert f"{people['unpredicted']} without a prediction" in flow
     assert f"{people['predicted']} predicted" in flow
     assert "unknown" in flow

@@ -88,7 +88,7 @@ def words(home) -> str:
 
 
 def test_every_verdict_stands_on_the_first_screen_candidates_in_full(metrics, words):
-    first = words[: words.index("Controls: baselines")]
+    first = words[: words.index("Controls are baselines")]
     for _, _, model, result in results(metrics):
         assert result["verdict"] in (words if model in CONTROLS else first)
         if model in CONTROLS:
