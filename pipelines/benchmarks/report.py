@@ -3,7 +3,8 @@
 .venv/bin/python pipelines/bench.py --part report --repeats 2 --warm-up 0 --before ../older-worktree
 
 Each report is a process of its own, from its start to its end, single-threaded; the tree whose `mri_vit` it imports is on its
-PYTHONPATH. Its page's size and its peak memory are printed each time; processor time says more than the clock on a busy machine.
+PYTHONPATH. Its page's size, how many screens that is as it opens, and its peak memory are printed each time; processor time says
+more than the clock on a busy machine.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.page import screens
 from benchmarks.preparation import HERE, commit
 from mri_vit.data import predictions
 from mri_vit.run import files
@@ -60,7 +62,9 @@ def from_tables(folder: Path, tree: Path, patients: int, models: Sequence[str], 
         if process.returncode:
             raise SystemExit(f"the report of {tree} ended with exit code {process.returncode}")
         page = folder / files.REPORT / files.PAGE
-        print(f"{tree.name}: page of {page.stat().st_size / 1e6:.1f} MB, {used.ru_maxrss / 1e6:.2f} GB at most")
+        long = screens(page)
+        length = "screens not measured, without Chromium" if long is None else f"{long:.1f} screens"
+        print(f"{tree.name}: page of {page.stat().st_size / 1e6:.1f} MB and {length}, {used.ru_maxrss / 1e6:.2f} GB at most")
 
     return run
 

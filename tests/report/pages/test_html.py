@@ -14,6 +14,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from benchmarks.page import MOST_SCREENS, screens
 from made.browser import driven, open_page, violations
 from made.maps import write_maps, write_scores
 from made.metrics import attributes, read
@@ -183,6 +184,13 @@ def test_the_page_breaks_no_rule_of_accessibility_wide_and_narrow(home, tmp_path
     for size in ((1400, 900), (400, 800)):
         (tmp_path / str(size[0])).mkdir()
         assert violations(home / "index.html", tmp_path / str(size[0]), size) == []
+
+
+def test_the_page_opens_within_twelve_screens(home):
+    long = screens(home / "index.html")
+    if long is None:
+        pytest.skip("Chromium is not installed")
+    assert 1 < long <= MOST_SCREENS
 
 
 def test_a_click_sorts_the_patients_the_worst_first_and_a_link_opens_what_is_folded(home, metrics, tmp_path):
