@@ -18,6 +18,7 @@ from mri_vit.report.words.protocol import tumour_masks
 from mri_vit.report.words.run_facts import could_show, sample_sizes, table1_lines
 from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, title
 
+WEIGHTED = {"uno_c": "Uno's C", "auc_at": "AUC at fixed times", "brier_at": "Brier scores at fixed times"}
 SPLITS = {  # kinds of columns of Table 1
     "fold": "each fold",
     "left out": "each value left out",
@@ -106,7 +107,8 @@ def missing_or_censored(metrics: Metrics) -> str:
         for name, endpoint in metrics.endpoints.items()
         if endpoint.kind == "survival" and endpoint.known
     ]
-    weighted = ["Uno's C, and AUC and Brier scores at fixed times, weight for censoring."] if events else []
+    weighting = [words for key, words in WEIGHTED.items() if key in methods_section.measure_sentences(metrics)]
+    weighted = [f"Censoring is weighted for in {listed(weighting)}."] if events and weighting else []
     return " ".join(
         filter(None, [missing(metrics), *(f"{one}." for one in events), *weighted, bearing(metrics, "competing risks")])
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import TABLES
 from mri_vit.report.words import (
     endpoint_results,
     map_sentences,
@@ -47,7 +48,8 @@ def unseen(metrics: Metrics) -> str:
 
 
 def as_they_are(metrics: Metrics) -> str:
-    found = counts(metrics)
+    """Whether the evaluated patients were resampled; "" for a table from elsewhere, which may have been before it was written."""
+    found = counts(metrics) if metrics.design not in TABLES else ""
     return f"{found} No patient was left out, repeated or weighted to even out classes." if found else ""
 
 

@@ -110,9 +110,9 @@ def repeated_steps(metrics: Metrics, settings: Settings) -> str:
     """What was learned anew in each fold."""
     controls = run_facts.controls(metrics)
     regressions = [f"Regressions of the controls too: {methods_section.COVARIATES}"] if CLINICAL in controls else []
-    return " ".join(
-        [f"Weights, the epoch that is kept and thresholds are made anew in each fold. {chosen(metrics)}", *regressions]
-    )
+    seen = [f"Pretraining saw scans of test patients: {escape(metrics.transductive)}."] if metrics.transductive else []
+    anew = f"Weights, the epoch that is kept and thresholds are made anew in each fold. {chosen(metrics)}"
+    return " ".join([anew, *seen, *regressions])
 
 
 @with_settings

@@ -372,6 +372,7 @@ def test_what_is_answered_of_leakage_and_unseen_patients_is_true_of_each_design(
     warned["endpoints"]["mgmt"]["warnings"] = ["scores are in the order of the table"]
     leak = answers("probast_ai", warned)["E4.5"]
     assert "Pretraining saw scans of test patients: vit (9 patients)." in leak
+    assert "Pretraining saw scans of test patients: vit (9 patients)." in answers("probast_ai", warned)["E4.6"]
     assert "Warning on mgmt: scores are in the order of the table." in leak
 
 
@@ -384,6 +385,21 @@ def test_censored_patients_are_those_who_were_alive(known, events):
         text = answers("probast_ai", metrics | {"design": design})["E4.3"]
         text = answers("probast_ai", metrics)["D4.3"] if text.startswith("As answered under D4.3") else text
         assert f"os: {known - events} {of} of {known} alive when last seen" in text
+        assert "weighted for" not in text  # no model was judged on it
+
+
+def test_only_measures_that_were_taken_are_named_as_weighted_for_censoring():
+    metrics = run_with_everything()
+    result = {"kind": "survival", "n": 50, "events": 31, "uno_c": {"value": 0.6}, "auc_at": [{"days": 365, "value": 0.7}]}
+    metrics["endpoints"]["os"]["models"] = {"vit": {key: value for key, value in result.items() if key != "kind"}}
+    assert "Censoring is weighted for in Uno's C and AUC at fixed times." in answers("probast_ai", metrics)["D4.3"]
+
+
+def test_of_a_table_it_is_not_known_whether_its_patients_were_balanced():
+    for design in ("table", "held-out"):
+        assert answers("probast_ai", run_with_everything(design=design))["E4.4"].startswith(LEFT)
+    for design in ("cross-validation", "external"):
+        assert "No patient was left out" in answers("probast_ai", run_with_everything(design=design))["E4.4"]
 
 
 def test_what_is_answered_of_preparation_counts_the_masks_of_this_run():
