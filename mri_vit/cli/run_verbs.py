@@ -99,7 +99,7 @@ def report(
     grades
         With --predictions: endpoints whose classes are grades, in the order of the table's rows.
     patient_pages
-        Write a page per patient even for more than 2,000 patients.
+        Write a page per patient even for more than 5,000 patients.
     """
     from rich.console import Console
 

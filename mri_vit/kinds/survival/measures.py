@@ -47,6 +47,8 @@ class SurvivalMeasures(Measures):
     def paired_loss(self, both: Shared, alive: Tables, pair: tuple[str, str], seed: int) -> MeasuredFigure | None:
         """Of the integrated Brier score, of patients with probabilities by both models at the same horizons; None without any."""
         model, other = pair
+        if not {model, other} <= alive.keys():  # a table of risks alone
+            return None
         ours, theirs = alive[model], alive[other]
         if not len(ours) or not len(theirs) or not ours.columns.equals(theirs.columns):
             return None

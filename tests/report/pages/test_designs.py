@@ -42,6 +42,14 @@ def page_of(run: Run, home: Path) -> str:
     return seen(report_files.write_report(run, home).page.parent)
 
 
+def test_a_table_of_risks_without_probabilities_compares_its_models_by_their_order_alone(tmp_path):
+    run = asked(run_folder.read_run(make_run(tmp_path / "made", patients=30, models=("vit", "clinical"))), "os")
+    page_of(replace(run, design="table", survival=run.survival.iloc[:0]), tmp_path / "out")
+    pairs = read_metrics(tmp_path / "out")["endpoints"]["os"]["pairs"]
+    assert [(pair["model"], pair["other"], pair["brier"]) for pair in pairs] == [("vit", "clinical", None)]
+    assert all(pair["score"]["p"] is not None for pair in pairs)
+
+
 def test_of_a_table_with_one_fold_and_repeats_the_page_says_what_can_be_said(tmp_path):
     run = asked(run_folder.read_run(make_run(tmp_path / "twice", patients=30, repeats=2, models=("vit",))), "mgmt", "os")
     table = run.predictions[run.predictions.patient != run.predictions.patient.iloc[-1]]
