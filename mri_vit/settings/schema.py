@@ -41,7 +41,7 @@ ENDPOINT_TITLES = {  # full names of the defaults below and of what public table
 Kind = Literal["binary", "survival", "multiclass", "ordinal", "continuous"]  # each a folder of `mri_vit.kinds`
 KEYS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of an endpoint: which a kind must have, and which it may have
     "binary": ((), ()),
-    "survival": (("time", "event"), ()),
+    "survival": (("time", "event"), ("competing",)),
     "multiclass": ((), ("classes",)),
     "ordinal": (("classes",), ()),
     "continuous": ((), ("unit", "log")),
@@ -55,6 +55,12 @@ class Endpoint(Section):
     kind: Kind = Field(description="Binary marker, survival time, classes, ordered grades, or number.")
     time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
     event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    competing: str | None = Field(
+        default=None,
+        pattern=r"^[^\s\x00-\x1f][^\x00-\x1f]{0,59}$",  # it stands in sentences and headings
+        exclude_if=lambda words: words is None,  # a study without it has the records that it always had
+        description="What a 2 is, such as death of another cause; unset refuses it.",
+    )
     classes: tuple[str, ...] | None = Field(
         default=None, description="Classes, those of the table if unset; or grades in their order."
     )
