@@ -79,13 +79,18 @@ def survival_at(
     return kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy(float)
 
 
-def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+def survival_steps(
+    time_days: Numbers, event: Flags, other: Flags | None = None
+) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
     """The days of `kaplan_meier`'s steps, from 0, and who is alive from then on: where no more is drawn, and lifelines' import
     would take longer than the drawing. A test holds it to lifelines.
 
     >>> survival_steps(np.array([100.0, 200.0, 300.0, 400.0]), np.array([1, 0, 1, 0]))[1]
     array([1.   , 0.75 , 0.75 , 0.375, 0.375])
     """
+    if other is not None:
+        days = np.unique(np.r_[0.0, numbers(time_days, "times")])
+        return days, survival_at(time_days, event, days, other)
     time_days, event = followed(time_days, event)
     days, at = np.unique(time_days, return_inverse=True)
     ending = np.bincount(at)

@@ -22,8 +22,8 @@ from mri_vit.settings.schema import Endpoint
 MIN_TIMES = 10  # patients from which a median is informative
 MIN_MEDIAN_RATIO = 15.0  # times that one site's median lies below the others': half of 30.4
 TWO = (  # what is expected where no competing event is declared, and why a 2 may be there
-    'expected 0, 1, or empty when missing. Is a 2 death of another cause, say so under [[endpoints]]: competing = "death of another'
-    " cause\" (of a table of predictions: --competing); are these R's codes, 1 censored and 2 dead, subtract 1 from each"
+    "expected 0, 1, or empty; if 2 is death of another cause, the endpoint needs the key competing (a table of predictions "
+    "--competing); if these are R's codes, 1 censored and 2 dead, subtract 1"
 )
 
 

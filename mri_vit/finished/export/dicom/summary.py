@@ -145,7 +145,8 @@ def _figures(one: AnyPredicted) -> Iterator[Figure]:
         yield Figure("high", "Upper end of the 95 % interval", ends.high, unit)
     for at in one.value.horizons if isinstance(one.value, SurvivalValue) else ():
         if notation.is_defined(at.survival):
-            yield Figure(f"alive-{at.days:.0f}d", f"Alive at {at.days:.0f} days, probability", at.survival)
+            state = "Alive" if not getattr(one, "competing", None) else f"Without the event ({one.competing} may come first)"
+            yield Figure(f"alive-{at.days:.0f}d", f"{state} at {at.days:.0f} days, probability", at.survival)
 
 
 def _sentence(text: str) -> str:
