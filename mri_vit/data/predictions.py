@@ -276,9 +276,7 @@ def _refuse_truths(path: Path, table: pd.DataFrame, kind_of: Mapping[str, str]) 
 def _refuse_twos(path: Path, table: pd.DataFrame, competing: Collection[str]) -> None:
     """Raise UsageError that names the first row with a competing event, of an endpoint that declares none."""
     if (twos := table.index[(pd.to_numeric(table.event) == 2) & ~table.endpoint.isin(list(competing))]).size:
-        from mri_vit.kinds.survival.labels import TWO
-
-        raise UsageError(f"{path}, row {twos[0] + 2}, column event: '2'; {TWO}")
+        raise UsageError(f"{path}, row {twos[0] + 2}, column event: '2'; {part('survival', 'labels').without_competing}")
 
 
 def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = VALID_NUMBERS) -> None:

@@ -1,7 +1,7 @@
 """Competing risks: how many have an event by a day where another event may come first, and how far groups differ in that.
 
-n is the number of patients, t of days asked for, s of a curve's steps, g of groups, b of draws. Times are in days; `event` is True
-for the event that is asked about, `other` for the competing one; who has neither was censored at that time.
+n is the number of patients, t of days asked for, s of a curve's steps, g of groups, b of draws. Times are in days; `event` is
+True for the event that is asked about, `other` for the competing one; who has neither was censored at that time.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def cumulative_incidence(time_days: Numbers, event: Flags, other: Flags) -> Inci
     share, after = np.cumsum(before * died / at_risk), before * (1 - either / at_risk)
     inverse = np.divide(1, after, out=np.zeros_like(after), where=after > 0)
     own, others = (
-        before**2 * count / at_risk**2 * _untied(count, at_risk)
-        for count in (died, np.where(after > 0, either - died, 0))
+        before**2 * count / at_risk**2 * _untied(count, at_risk) for count in (died, np.where(after > 0, either - died, 0))
     )
     a, b = 1 + inverse * share, inverse * share
     of_share, of_both, of_free = a**2 * own + b**2 * others, inverse * (a * own + b * others), inverse**2 * (own + others)
@@ -73,7 +72,7 @@ def incidence_at(time_days: Numbers, event: Flags, other: Flags, at_day: float) 
 
 
 def _is_known(time_days: Days, either: Events, at_day: float) -> bool:
-    return len(time_days) > 0 and (at_day <= time_days.max() or bool(either[time_days == time_days.max()].all()))
+    return len(time_days) > 0 and bool(at_day <= time_days.max() or either[time_days == time_days.max()].all())
 
 
 def _life_table(
@@ -96,7 +95,9 @@ def drawn_incidence(
     order = np.argsort(time_days, kind="stable")
     first, last = (np.searchsorted(time_days[order], days, side=side) for side in ("left", "right"))
     until = np.zeros((3, len(drawn), len(order) + 1))  # the draws before each patient of the row, and in all
-    np.cumsum([drawn[:, order] * flag[order] for flag in (np.ones(len(order)), event, event | other)], axis=2, out=until[:, :, 1:])
+    np.cumsum(
+        [drawn[:, order] * flag[order] for flag in (np.ones(len(order)), event, event | other)], axis=2, out=until[:, :, 1:]
+    )
     at_risk = until[0, :, -1:] - until[0][:, first]
     died, ended = ((count[:, last] - count[:, first]) / np.where(at_risk > 0, at_risk, 1.0) for count in until[1:])
     none = np.zeros((len(drawn), 1))
@@ -138,8 +139,8 @@ def free_of_event(
 ) -> Float[np.ndarray, "n s"]:
     """1 less the cumulative incidence from the cumulative hazards of both events at the ends of s intervals.
 
-    Formula: 1 - sum_k S_(k-1) (1 - exp(-a_k - b_k)) a_k / (a_k + b_k), a_k and b_k what the hazards rise by in interval k and S the
-    share free of both events: exact where both hazards are constant within an interval, and exp(-hazard) where `other` is 0.
+    Formula: 1 - sum_k S_(k-1) (1 - exp(-a_k - b_k)) a_k / (a_k + b_k), a_k and b_k what the hazards rise by in interval k and S
+    the share free of both events: exact where both hazards are constant within an interval, and exp(-hazard) where `other` is 0.
     Source: Prentice et al. 1978, doi:10.2307/2530374, equation 5.
 
     >>> free_of_event(np.log([[2.0, 4.0]]), np.log([2.0, 4.0])).round(3)
@@ -181,7 +182,7 @@ def grays_test(time_days: Numbers, event: Flags, other: Flags, group: Groups) ->
     >>> event, other = np.array([1, 1, 0, 1, 0]), np.array([0, 0, 1, 0, 0])
     >>> chi2, p = grays_test(time_days, event, other, np.array(["high", "high", "low", "low", "low"]))
     >>> print(f"{chi2:.2f}, p {p:.2f}")
-    2.08, p 0.15
+    4.05, p 0.04
     """
     time_days, event, other = competed(time_days, event, other)
     names, of = np.unique(grouped(group, len(time_days)), return_inverse=True)
@@ -202,7 +203,7 @@ def grays_test(time_days: Numbers, event: Flags, other: Flags, group: Groups) ->
 def _grays_sums(
     at_risk: Int[np.ndarray, "s g"], event: Float[np.ndarray, "s g"], other: Float[np.ndarray, "s g"]
 ) -> tuple[Float[np.ndarray, " g"], Float[np.ndarray, "g g"]]:
-    """Gray's z and V from the counts of each day; `free` and `share` are the curves of each group before the day, `whole` of all."""
+    """Gray's z and V from the counts of each day; `free` and `share` are each group's curves before it, `whole` that of all."""
     g = at_risk.shape[1]
     free, share, whole = np.ones(g), np.zeros(g), 0.0
     z, variance, c, squares, cross = np.zeros(g), np.zeros((g, g)), np.zeros((g, g)), np.zeros(g), np.zeros((g, g))
@@ -227,7 +228,7 @@ def _grays_sums(
         left = np.divide(1 - whole_after, free_after, out=np.zeros(g), where=free_after > 0)
         if died:
             z += mine - died * weight * (1 - share) / (weight @ (1 - share))
-            spread = np.where(here, free * died / (total * some), 0) * _untied(died, total * free)
+            spread = np.where(here, free * died / (total * some), 0) * _untied(np.full(g, died), total * free)
             add(1 - left, a - (1 - left) * c, spread)
         add(left, -left * c, np.where(free_after > 0, free**2 * theirs / some**2, 0) * _untied(theirs, some))
         free, share, whole = free_after, share_after, whole_after

@@ -160,7 +160,9 @@ def _wolbers_pairs(time_days: Days, event: Events, risk: Scores, tau: float | No
     died, u = time_days[event], np.sqrt(weight)
     last_first = np.flatnonzero(other)[np.argsort(-time_days[other], kind="stable")]
     v = 1 / uncensored[last_first]  # above 0, for who is not censored was followed so long
-    start = len(last_first) - np.searchsorted(np.sort(time_days[other]), died, side="left")  # the earlier ones stand from there on
+    start = len(last_first) - np.searchsorted(
+        np.sort(time_days[other]), died, side="left"
+    )  # the earlier ones stand from there on
     rank = dense_ranks(risk)
     lower, equal = count_from(rank[last_first], start, rank[event], v)
     met, met_squares = (_sums(of, start, np.full(len(start), len(v))) for of in (v, v**2))

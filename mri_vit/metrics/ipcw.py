@@ -2,8 +2,8 @@
 
 n is the number of patients, t of days asked for, b of bootstrap draws.
 Times are in days; event is True for a death and False for a patient censored at that time. Where another event may come first,
-`other` is True for it: who had it by t is known to live longer than t without the event that is predicted, and counts as such with
-the weight 1 / G(T-); so do, in this form, those with the event (Blanche et al. 2013, doi:10.1002/sim.5958; Schoop et al. 2011,
+`other` is True for it: who had it by t is known to be without the predicted event at t, and counts so with the weight 1 / G(T-),
+which those with the event then have too (Blanche et al. 2013, doi:10.1002/sim.5958; Schoop et al. 2011,
 doi:10.1002/bimj.201000073), as in R's riskRegression, to which a test holds it.
 """
 

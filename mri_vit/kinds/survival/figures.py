@@ -1,4 +1,4 @@
-"""The figures of survival: Kaplan–Meier curves or cumulative incidence, AUC(t), Brier(t), calibration, net benefit, what a risk adds."""
+"""The figures of survival: curves of the risk groups, AUC(t), Brier(t), calibration, net benefit, what a risk adds."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class SurvivalFigures(Figures):
     ) -> Iterator[tuple[str, Figure]]:
         name = endpoint.name
         models = measured.models
-        event, alone, what = ("death", "Kaplan–Meier", "survival")
+        event, alone, what, sides = "death", "Kaplan–Meier", "survival", ()
         if endpoint.competing:
-            event, alone, what = ("event", "incidence alone", "share without the event")
+            event, alone, what, sides = "event", "incidence alone", "share without the event", ("later event", "earlier event")
         for model, result in models.items():
             if endpoint.competing:
                 rows = known_rows(run.predictions, endpoint, model)
@@ -55,7 +55,7 @@ class SurvivalFigures(Figures):
                 endpoint_curves.net_benefit(benefits, measured.thresholds, of_all, bands),
             )
         if (added := measured.added_value) and not isinstance(added.analysis, str):
-            yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis)
+            yield file_name("added_value", name), endpoint_curves.added_value(added.model, added.analysis, *sides)
 
 
 PART = SurvivalFigures()

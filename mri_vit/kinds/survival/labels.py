@@ -21,7 +21,7 @@ from mri_vit.settings.schema import Endpoint
 
 MIN_TIMES = 10  # patients from which a median is informative
 MIN_MEDIAN_RATIO = 15.0  # times that one site's median lies below the others': half of 30.4
-TWO = (  # what is expected where no competing event is declared, and why a 2 may be there
+WITHOUT_COMPETING = (  # what is expected where no competing event is declared, and why a 2 may be there
     "expected 0, 1, or empty; if 2 is death of another cause, the endpoint needs the key competing (a table of predictions "
     "--competing); if these are R's codes, 1 censored and 2 dead, subtract 1"
 )
@@ -33,24 +33,26 @@ def unlike_competing(endpoint: Endpoint, event: Float[np.ndarray, " n"]) -> str:
         return ""
     if not (event == 0).any():
         return (
-            f"{endpoint.event}: no patient has 0, censored; expected 0 censored, 1 the event, 2 {endpoint.competing}: are these R's"
-            " codes, 1 censored and 2 dead?"
+            f"{endpoint.event}: no patient has 0, censored; expected 0 censored, 1 the event, 2 {endpoint.competing}: are these"
+            " R's codes, 1 censored and 2 dead?"
         )
-    return "" if (event == 2).any() else f"{endpoint.event}: no patient has 2, {endpoint.competing}; expected some, or no competing"
+    return (
+        "" if (event == 2).any() else f"{endpoint.event}: no patient has 2, {endpoint.competing}; expected some, or no competing"
+    )
 
 
 class SurvivalLabels(Labels):
     """Deaths, compared with those known to have lived longer."""
 
     symbol, measure, rarer, of_visit = "C", "harrell_c", "deaths", True
-    marked_as, planned_as = "died", "survival"
+    marked_as, planned_as, without_competing = "died", "survival", WITHOUT_COMPETING
     label_columns = ("time_days", "event")
     expected = 0.74  # Lee et al. 2026, doi:10.1148/ryai.250675: 0.73 where the model was made
 
     def read(self, endpoint: Endpoint, column: str, cell: str) -> float:
         if column == endpoint.event:
             if cell in ("2", "2.0") and not endpoint.competing:
-                raise ValueError(TWO)
+                raise ValueError(self.without_competing)
             if cell not in ("0", "1", "2", "0.0", "1.0", "2.0"):
                 raise ValueError(f"expected 0, 1, {'2, ' if endpoint.competing else ''}or empty when missing")
             return float(cell)
@@ -71,7 +73,11 @@ class SurvivalLabels(Labels):
         median = float(np.median(days[died])) if died.any() else np.inf
         early, late = np.flatnonzero(died & (days <= median)).tolist(), np.flatnonzero(days > median).tolist()
         when = f"{median:.0f} days" if died.any() else "the median, unknown because no patient died"
-        return ("early", f"died within {when}", early), ("late", f"lived beyond {when}", late)
+        return ("early", f"{'had the event' if endpoint.competing else 'died'} within {when}", early), (
+            "late",
+            f"lived beyond {when}",
+            late,
+        )
 
     def row_fault(self, endpoint: Endpoint, values: Mapping[str, float], filled: Mapping[str, bool]) -> tuple[str, str] | None:
         time, event = (values[column] for column in endpoint.columns)

@@ -72,7 +72,7 @@ class SurvivalMeasures(Measures):
         figure = f"{tuple(known)} {tuple(ours.columns)}"
         if figure not in both.measured:
             people = both.people.set_index("patient").loc[known]
-            time_days, event, other = floats(people.time_days), flags(people.event), competing(people)
+            time_days, event, competed = floats(people.time_days), flags(people.event), competing(pd.DataFrame(people))
             days = ours.columns.to_numpy(dtype=float)
             chances = {
                 name: table.loc[known].to_numpy(dtype=float)
@@ -82,11 +82,11 @@ class SurvivalMeasures(Measures):
             both.measured[figure] = measure_figure(
                 {
                     name: lambda drawn, chance=chance: ipcw.integral(
-                        ipcw.drawn_brier(time_days, event, chance, days, drawn, other), days
+                        ipcw.drawn_brier(time_days, event, chance, days, drawn, competed), days
                     )
                     for name, chance in chances.items()
                 },
-                np.array([ipcw.integrated_brier(time_days, event, chance, days, other) for chance in chances.values()]),
+                np.array([ipcw.integrated_brier(time_days, event, chance, days, competed) for chance in chances.values()]),
                 len(known),
                 seed,
             )

@@ -77,7 +77,7 @@ class SurvivalWords(Words):
             events=int(died.sum()),
             others=int(ended.sum() - died.sum()) if endpoint.competing else None,
             follow_up=characteristics.follow_up_of(labels.time_days.to_numpy(dtype=float), ended),
-            added_value=added and with_verdict(added),
+            added_value=added and with_verdict(added, endpoint),
             competing=competing.of_endpoint(run, endpoint, rows),
             **shared,
         )
@@ -90,7 +90,7 @@ class SurvivalWords(Words):
         return SurvivalSubgroup(**fields, events=group.counts[0], others=group.counts[1] if endpoint.competing else None)
 
     def tallied(self, tally: str) -> str:
-        return f", {tally.replace(' ', ' of them ')}; the others are censored at that time"
+        return f", {tally.replace(' ', ' of them ', 1)}; the others are censored at that time"
 
     def scaled(self, result: SurvivalNumbers) -> Estimate | None:
         return result.integrated_brier and result.integrated_brier.scaled
@@ -108,7 +108,9 @@ class SurvivalWords(Words):
         if result.competing:
             later = [f"cause-specific {later[0]}", f"Gray's test {escape(p_value(result.competing.grays_test.p))}"]
         if is_known(ratio := result.hazard.per_sd):
-            later.append(f"{'cause-specific ' if result.competing else ''}hazard ratio per standard deviation {interval(ratio, digits=2)}")
+            later.append(
+                f"{'cause-specific ' if result.competing else ''}hazard ratio per standard deviation {interval(ratio, digits=2)}"
+            )
         return [f"AUC at {at.days} days {interval(at)}" for at in result.auc_at if is_known(at)], later
 
     def measure_rows(self, results: Sequence[SurvivalResult]) -> list[Row]:
@@ -117,13 +119,14 @@ class SurvivalWords(Words):
         return rows_of(measures, results)
 
 
-def with_verdict(figures: AddedValueFigures) -> AddedValue:
+def with_verdict(figures: AddedValueFigures, endpoint: Endpoint) -> AddedValue:
     """What a risk adds, with its verdict and sentences."""
     analysis = figures.analysis
     kind: Kind = "undefined"
     if not isinstance(analysis, str):
         kind = verdicts.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
-    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(caveats.added_value_sentences(figures, kind)))
+    sentences = caveats.added_value_sentences(figures, kind, endpoint.competing is not None)
+    return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(sentences))
 
 
 def _at_horizons(results: Sequence[SurvivalResult]) -> list[Measure]:

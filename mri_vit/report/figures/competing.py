@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import pandas as pd
@@ -37,8 +38,8 @@ def incidence(
 ) -> Figure:
     """Shares with the event (thick, with 95 % bands) and with the competing one (thin), and the numbers at risk below."""
     with panel(height=4.6) as (figure, axes):
-        for (of, group), curve in curves.groupby(["of", "group"], sort=False):
-            stroke = RISK_STROKES[group]  # type: ignore[index]  # of the two groups
+        for of, (group, stroke) in itertools.product((EVENT, OTHER), RISK_STROKES.items()):
+            curve = curves.loc[(curves["of"] == of) & (curves["group"] == group)]
             days, share, low, high = (
                 pd.concat([curve[column], curve[column].tail(1)]).to_numpy(float) for column in ("days", "share", "low", "high")
             )
@@ -53,6 +54,6 @@ def incidence(
         axes.set(ylim=(-BELOW, 1.0), xlabel="Days from imaging", ylabel="Share of patients")
         axes.set_xlim(0, longest)
         axes.set_xticks(list(ticks))
-        axes.legend(loc="upper left")
+        axes.legend(loc="best")
         at_risk_rows(figure, at_risk, ticks)
     return figure

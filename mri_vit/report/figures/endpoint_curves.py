@@ -248,7 +248,7 @@ def _year_ticks(axes: Axes) -> None:
 AXIS_FACTORS = (2, 3, 5, 10, 30, 100, 1000)  # how far a hazard ratio's axis may go to both sides of 1
 
 
-def added_value(model: str, analysis: CoxComparison) -> Figure:
+def added_value(model: str, analysis: CoxComparison, lower: str = "lives longer", higher: str = "dies sooner") -> Figure:
     """Hazard ratios of the covariates alone, then with the model's risk, which has another mark and colour."""
     groups = [("Covariates alone", analysis.without), ("With the risk", analysis.both)]
     ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
@@ -256,7 +256,7 @@ def added_value(model: str, analysis: CoxComparison) -> Figure:
     end = math.log(factor)
     scale = ForestScale(-end, end, 0.0, ((-end, f"1/{factor}"), (0.0, "1"), (end, f"{factor}")), (-end / 2, end / 2))
     rows = [(heading, [_ratio_row(name, ratio, model) for name, ratio in ratios.items()]) for heading, ratios in groups]
-    return panels.forest(rows, "← lives longer      dies sooner →", scale)
+    return panels.forest(rows, f"← {lower}      {higher} →", scale)
 
 
 def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:

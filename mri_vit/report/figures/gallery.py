@@ -16,6 +16,7 @@ from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.endpoints import SurvivalSubgroup
 from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
@@ -73,7 +74,9 @@ def risk_group_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
 def incidence_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
     """Cumulative incidences of the risk groups of the models shown: endpoint, model, group, of, days, share, low, high."""
     parts = [
-        competing.incidence_curves(judged.known_rows(run.predictions, endpoint, model)).assign(endpoint=endpoint.name, model=model)
+        competing.incidence_curves(judged.known_rows(run.predictions, endpoint, model)).assign(
+            endpoint=endpoint.name, model=model
+        )
         for endpoint in run.study.endpoints
         if endpoint.competing
         for model in visible(metrics, metrics.endpoints[endpoint.name].models)
@@ -145,7 +148,7 @@ def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]
 def _patients(sub: AnySubgroup) -> str:
     """Patients, and how many of them are marked: 100, 45."""
     marked = part(sub.kind_of, "labels").marked_as
-    if getattr(sub, "others", None) is not None:
+    if isinstance(sub, SurvivalSubgroup) and sub.others is not None:
         return f"{sub.n}, {sub.events}"
     return f"{sub.n}, {sub.tally.removesuffix(f' {marked}')}" if marked else f"{sub.n}"
 

@@ -1,9 +1,10 @@
-"""Cumulative incidence of an endpoint with a competing event: rows as `judged.known_rows` gives them in, parts of metrics.json out."""
+"""Cumulative incidence where another event may come first: rows of `judged.known_rows` in, parts of metrics.json out."""
 
 from __future__ import annotations
 
 import pandas as pd
 
+from mri_vit.metrics.checked import Days, Events
 from mri_vit.metrics.competing_risks import grays_test, incidence_at
 from mri_vit.metrics.survival import refitted_logrank
 from mri_vit.report.numbers import chance
@@ -31,8 +32,11 @@ def of_groups(rows: pd.DataFrame, design: Design) -> CompetingResult | None:
 def of_patients(people: pd.DataFrame) -> tuple[IncidenceAt, ...]:
     """Shares who had either event by 6, 12 and 24 months."""
     days, event, other = floats(people.time_days), flags(people.event), flags(people.competing)
-    return tuple(IncidenceAt(days=day, event=_at(days, event, other, day), other=_at(days, other, event, day)) for day in TABLE_DAYS)
+    return tuple(
+        IncidenceAt(days=day, event=_at(days, event, other, day), other=_at(days, other, event, day)) for day in TABLE_DAYS
+    )
 
 
-def _at(*incidence: object) -> Estimate:
-    return Estimate(**dict(zip(Estimate.model_fields, incidence_at(*incidence), strict=True)))  # type: ignore[arg-type]
+def _at(days: Days, event: Events, other: Events, day: int) -> Estimate:
+    value, low, high = incidence_at(days, event, other, float(day))
+    return Estimate(value=value, low=low, high=high)

@@ -163,7 +163,7 @@ def floats(column: pd.Series) -> Float[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of n patients, and the risk that a model gave them; `other` had a competing event, None where none is declared."""
+    """What became of n patients, and the risk that a model gave them; `other` is None where no competing event is declared."""
 
     time_days: Float[np.ndarray, " n"]
     event: Bool[np.ndarray, " n"]

@@ -137,8 +137,8 @@ class OfProbabilities:
 def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, inflated: float) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
-    `reference` predicts the Kaplan-Meier curve of all patients for each, or what the cumulative incidence leaves. Intervals, but O:E's, are `inflated` times as wide as
-    for predictions as given.
+    `reference` predicts the Kaplan-Meier curve of all patients for each, or what the cumulative incidence leaves. Intervals, but
+    O:E's, are `inflated` times as wide as for predictions as given.
     """
     alive = alive.loc[alive.index.isin(pooled.patient)]
     if not len(alive):

@@ -33,7 +33,7 @@ class Declared(NamedTuple):
 
 
 UNDECLARED = Declared()
-COMPETING_EVENT = "the competing event"  # a table does not say what it is
+COMPETING_EVENT = "another event"  # a table does not say what it is
 
 
 def run_from_tables(

@@ -220,7 +220,11 @@ class Deaths(Part):
 
     @property
     def tally(self) -> str:
-        return f"{self.events} died" if self.others is None else f"{self.events} with the event, {self.others} with the competing one"
+        return (
+            f"{self.events} died"
+            if self.others is None
+            else f"{self.events} with the event, {self.others} with the competing one"
+        )
 
 
 class FollowUp(Part):

@@ -84,8 +84,8 @@ MEASURE_SENTENCES = {
     "Johansen's cumulative incidence [@aalen], which takes the place of Kaplan and Meier's estimate in all that is named here; "
     "predicted probabilities combine the model's cause-specific hazard with the training patients' hazard of the other event; "
     "AUC(t) and Brier scores count patients with the other event as without the event [@blanche,schoop], and so does Wolbers's C "
-    "in the place of Uno's [@wolbers]; Harrell's C, hazard ratios and the log-rank test are of the cause-specific hazard; the risk "
-    "groups' cumulative incidences were compared by Gray's test [@gray], its statistic divided as the log-rank's.",
+    "in the place of Uno's [@wolbers]; Harrell's C, hazard ratios and the log-rank test are of the cause-specific hazard; the "
+    "risk groups' cumulative incidences were compared by Gray's test [@gray], its statistic divided as the log-rank's.",
     "restricted_mean": "The restricted mean survival of the two groups was compared too [@rmst].",
     "decision_at": "Clinical utility at fixed times was measured by net benefit, with positives estimated by the Kaplan-Meier "
     "method [@vickerssurvival], with a pointwise band from the patients' influence.",

@@ -279,13 +279,13 @@ def label_in_words(result: PatientResult) -> str:
 
 
 def short_label(result: PatientResult) -> str:
-    """The label in a narrow column: 1, 0, or days with a + for who was alive then, and with the competing event for who had that;
-    nothing where it is not known.
+    """The label in a narrow column: 1, 0, or days with a + for who was alive then, “other” for who had a competing event; nothing
+    where it is not known.
     """
     if result.truth is None:
         return result.label or ""
     if result.label and not result.truth and result.label != NEITHER:
-        return f"{result.time_days:.0f} ({result.label})"
+        return f"{result.time_days:.0f} other"
     return f"{result.time_days:.0f}{'' if result.truth else '+'}" if is_defined(result.time_days) else str(int(result.truth))
 
 
