@@ -96,7 +96,7 @@ class Endpoint(Section):
     @property
     def labels(self) -> str:
         """What its labels are, in words: `multiclass (gbm, astro, oligo)`, `continuous (%)`."""
-        more = ", ".join(self.classes or ()) or self.unit
+        more = ", ".join(self.classes or ()) or self.unit or (self.competing and "with a competing event")
         return f"{self.kind} ({more})" if more else self.kind
 
     @property

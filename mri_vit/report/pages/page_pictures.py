@@ -181,6 +181,7 @@ class SurvivalCurve:
     ticks: Sequence[tuple[float, str]]
     own: float | None  # position of the patient's time; None where it is unknown or beyond the axis
     ended: str  # what the patient did or had then
+    by: str  # what the cohort's curve is
 
 
 def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"], other: Bool[np.ndarray, " n"] | None) -> str:
@@ -196,15 +197,15 @@ def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, 
     """The curve of one patient of the cohort, with the patient's own time."""
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
     ended = f"had {result.label}" if result.label else "died" if result.truth else "was last known to be alive"
-    return survival_curve(points, of_all, own, ended)
+    return survival_curve(points, of_all, own, ended, competing=bool(result.label))
 
 
 def survival_curve(
-    points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, ended: str = ""
+    points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, ended: str = "", competing: bool = False
 ) -> SurvivalCurve:
-    """The curve through a patient's (days, probability of being alive), starting at 1."""
+    """The curve through a patient's (days, probability of being alive, or without the event), starting at 1."""
     ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
-    return SurvivalCurve(polyline([(0.0, 1.0), *points]), of_all, ticks, own, ended)
+    return SurvivalCurve(polyline([(0.0, 1.0), *points]), of_all, ticks, own, ended, "without the event" if competing else "Kaplan–Meier")
 
 
 def polyline(points: Sequence[tuple[float, float]]) -> str:

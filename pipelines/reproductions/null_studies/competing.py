@@ -1,6 +1,6 @@
 """Competing risks: does Gray's test find risk groups of nothing, and do intervals of incidence and AUC(t) cover the truth?
 
-    .venv/bin/python pipelines/reproduce.py null_studies/competing --studies 1000      (12 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/competing --studies 1000      (15 minutes on one core)
 
 A study is a cause-specific Cox regression on 20 features, fitted anew in each fold, of patients with an event (hazard 1 in 700
 days), another one that may come first (1 in 1,200) and censoring between 200 and 1,600 days, all in whole weeks. Of the features
