@@ -27,6 +27,7 @@ from mri_vit.settings.recipe import (
 from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
 
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+COMPETING = r"^[^\s\x00-\x1f][^\x00-\x1f]{0,59}$"  # words that stand in sentences and headings
 MIN_CLASSES = 3  # of two, one is the other's absence
 ENDPOINT_TITLES = {  # full names of the defaults below and of what public tables bring; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
@@ -57,7 +58,7 @@ class Endpoint(Section):
     event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
     competing: str | None = Field(
         default=None,
-        pattern=r"^[^\s\x00-\x1f][^\x00-\x1f]{0,59}$",  # it stands in sentences and headings
+        pattern=COMPETING,
         exclude_if=lambda words: words is None,  # a study without it has the records that it always had
         description="What a 2 is, such as death of another cause; unset refuses it.",
     )

@@ -33,6 +33,12 @@ def drawn(n: int = 2000) -> tuple[np.ndarray, np.ndarray]:
     return risk, np.stack([days, code], axis=1)
 
 
+def fitted(endpoint: Endpoint, rows: torch.Tensor, kind: str, intervals: int, weighted: bool) -> heads.Head:
+    head = heads.from_labels(endpoint, rows, kind, intervals, weighted)
+    assert head is not None
+    return head
+
+
 def test_a_two_is_refused_with_its_row_and_the_cure_unless_it_is_named(tmp_path: Path):
     """R codes a death as 2 and a censored patient as 1: read in silence, all who lived would have died."""
     table = tmp_path / "cohort.csv"
@@ -46,7 +52,9 @@ def test_a_two_is_refused_with_its_row_and_the_cure_unless_it_is_named(tmp_path:
 def test_rs_codes_are_suspected_where_a_two_is_named():
     rows = np.array([[306.0, 2.0], [455.0, 2.0], [1010.0, 1.0]])
     (words, of), *_ = labels(COMPETING).remarks(COMPETING, rows, {})
-    assert "no patient has 0, censored" in words and "R's codes" in words and not of
+    assert "no patient has 0, censored" in words
+    assert "R's codes" in words
+    assert not of
     (words, _), *_ = labels(COMPETING).remarks(COMPETING, np.array([[306.0, 0.0], [455.0, 1.0]]), {})
     assert "no patient has 2, death of another cause" in words
     assert not list(labels(COMPETING).remarks(COMPETING, np.array([[306.0, 0.0], [455.0, 1.0], [500.0, 2.0]]), {}))
@@ -60,7 +68,7 @@ def test_neither_event_is_on_day_0():
 def test_a_two_in_a_table_of_predictions_needs_its_endpoint(tmp_path: Path):
     table = tmp_path / "predictions.csv"
     table.write_text("patient,endpoint,score,time_days,event\np1,os,0.1,100,1\np2,os,0.2,200,2\n")
-    with pytest.raises(UsageError, match="row 3, column event: '2'; expected 0, 1, or empty; .*--competing"):
+    with pytest.raises(UsageError, match=r"row 3, column event: '2'; expected 0, 1, or empty; .*--competing"):
         predictions.load(table, [ALONE])
     rows = labels(COMPETING).known_rows(COMPETING, predictions.load(table, [COMPETING]))
     assert rows.event.tolist() == [True, False]
@@ -83,7 +91,7 @@ def test_a_head_learns_the_events_own_hazard():
     censored[censored[:, 1] == 2, 1] = 0
     for kind in ("hazard", "cox"):
         both = [
-            (heads.from_labels(endpoint, torch.tensor(rows), kind, 5, False), torch.tensor(rows))
+            (fitted(endpoint, torch.tensor(rows), kind, 5, False), torch.tensor(rows))
             for endpoint, rows in ((COMPETING, known), (ALONE, censored))
         ]
         output = torch.randn(400, both[0][0].width, generator=torch.Generator().manual_seed(0))
@@ -99,8 +107,7 @@ def test_a_head_learns_the_events_own_hazard():
 def test_a_heads_chance_of_the_event_is_the_cumulative_incidence(kind: str):
     _, known = drawn()
     rows = torch.tensor(known).float()
-    head = heads.from_labels(COMPETING, rows, kind, 20, False)
-    assert head is not None
+    head = fitted(COMPETING, rows, kind, 20, False)
     output = (heads.bias(head, rows) if kind == "hazard" else torch.zeros(1)).expand(len(rows), -1)
     head = heads.of(COMPETING).completed(head, output, rows)
     free = heads.survival(head, output[:1])
@@ -108,28 +115,30 @@ def test_a_heads_chance_of_the_event_is_the_cumulative_incidence(kind: str):
     days, event = known.T
     observed = [1 - competing_risks.incidence_at(days, event == 1, event == 2, day)[0] for day in head.cuts_days]
     assert free[0].tolist() == pytest.approx(observed, abs=0.01)
-    alone = heads.survival(heads.from_labels(ALONE, rows, kind, 20, False), output[:1]) if kind == "hazard" else None
+    alone = heads.survival(fitted(ALONE, rows, kind, 20, False), output[:1]) if kind == "hazard" else None
     assert alone is None or float(alone[0, -1]) < float(free[0, -1]) - 0.1  # as though nobody could have the other event
 
 
 def test_a_head_keeps_its_other_hazard_in_a_file_and_an_older_file_has_none():
     head = heads.Head(COMPETING, "hazard", (7.0, 14.0), other_hazard=(0.1, 0.3))
     fields = network._described(head)
-    assert fields["other_hazard"] == (0.1, 0.3) and fields["endpoint"]["competing"] == "death of another cause"
+    assert fields["other_hazard"] == (0.1, 0.3)
+    assert fields["endpoint"]["competing"] == "death of another cause"
     plain = network._described(heads.Head(ALONE, "hazard", (7.0, 14.0)))
-    assert "other_hazard" not in plain and "competing" not in plain["endpoint"]
+    assert "other_hazard" not in plain
+    assert "competing" not in plain["endpoint"]
 
 
 def test_a_regressions_chance_of_the_event_is_calibrated():
     risk, known = drawn()
-    fitted = part("survival", "regression").fit(COMPETING, pd.DataFrame({"x": risk}), known)
-    free = fitted.survival(pd.DataFrame({"x": risk})).mean(axis=0)
+    learned = part("survival", "regression").fit(COMPETING, pd.DataFrame({"x": risk}), known)
+    free = learned.survival(pd.DataFrame({"x": risk})).mean(axis=0)
     days, event = known.T
     observed = [1 - competing_risks.incidence_at(days, event == 1, event == 2, day)[0] for day in HORIZONS_DAYS]
     assert free.tolist() == pytest.approx(observed, abs=0.01)
     as_censored = part("survival", "regression").fit(ALONE, pd.DataFrame({"x": risk}), known)
     assert as_censored.survival(pd.DataFrame({"x": risk})).mean(axis=0)[-1] < free[-1] - 0.1
-    assert np.allclose(as_censored.scores(pd.DataFrame({"x": risk})), fitted.scores(pd.DataFrame({"x": risk})))
+    assert np.allclose(as_censored.scores(pd.DataFrame({"x": risk})), learned.scores(pd.DataFrame({"x": risk})))
 
 
 def test_words_that_name_the_event_are_one_line():

@@ -205,7 +205,9 @@ def survival_curve(
 ) -> SurvivalCurve:
     """The curve through a patient's (days, probability of being alive, or without the event), starting at 1."""
     ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
-    return SurvivalCurve(polyline([(0.0, 1.0), *points]), of_all, ticks, own, ended, "without the event" if competing else "Kaplan–Meier")
+    return SurvivalCurve(
+        polyline([(0.0, 1.0), *points]), of_all, ticks, own, ended, "without the event" if competing else "Kaplan–Meier"
+    )
 
 
 def polyline(points: Sequence[tuple[float, float]]) -> str:
