@@ -77,7 +77,7 @@ class SurvivalWords(Words):
             events=int(died.sum()),
             others=int(ended.sum() - died.sum()) if endpoint.competing else None,
             follow_up=characteristics.follow_up_of(labels.time_days.to_numpy(dtype=float), ended),
-            added_value=added and with_verdict(added, endpoint),
+            added_value=added and with_verdict(added, endpoint.competing is not None),
             competing=competing.of_endpoint(run, endpoint, rows),
             **shared,
         )
@@ -119,13 +119,13 @@ class SurvivalWords(Words):
         return rows_of(measures, results)
 
 
-def with_verdict(figures: AddedValueFigures, endpoint: Endpoint) -> AddedValue:
+def with_verdict(figures: AddedValueFigures, competes: bool = False) -> AddedValue:
     """What a risk adds, with its verdict and sentences."""
     analysis = figures.analysis
     kind: Kind = "undefined"
     if not isinstance(analysis, str):
         kind = verdicts.of_added_value(analysis.both[RISK].value, figures.adjusted_p["risk"])
-    sentences = caveats.added_value_sentences(figures, kind, endpoint.competing is not None)
+    sentences = caveats.added_value_sentences(figures, kind, competes)
     return AddedValue(**vars(figures), verdict_kind=kind, sentences=tuple(sentences))
 
 

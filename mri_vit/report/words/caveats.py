@@ -230,7 +230,7 @@ def with_glossary_links(text: str) -> Markup:
 # What a risk adds.
 
 
-def added_value_sentences(measured: AddedValueFigures, kind: Kind, competing: bool) -> list[str]:
+def added_value_sentences(measured: AddedValueFigures, kind: Kind, competing: bool = False) -> list[str]:
     """The answer, then what limits it; the simplest explanation follows a good one."""
     analysis = measured.analysis
     if isinstance(analysis, str):
