@@ -78,6 +78,7 @@ def report(
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     numbers: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     grades: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    competing: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
@@ -98,6 +99,8 @@ def report(
         With --predictions: endpoints that are numbers, such as an age.
     grades
         With --predictions: endpoints whose classes are grades, in the order of the table's rows.
+    competing
+        With --predictions: survival endpoints with 2 in the event column for an event that came first, such as another death.
     patient_pages
         Write a page per patient even for more than 5,000 patients.
     """
@@ -105,7 +108,7 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not (predictions or subgroups or numbers or grades) and design == "cross-validation":
+    if study and not (predictions or subgroups or numbers or grades or competing) and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -119,7 +122,7 @@ def report(
         from mri_vit.report.reading.foreign_table import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
-        declared = Declared(design == "external", subgroups, numbers, grades)
+        declared = Declared(design == "external", subgroups, numbers, grades, competing)
         report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -53,7 +53,7 @@ VALID_NUMBERS: dict[str, tuple[Check, str]] = {  # which numbers a column may ho
     "score": (lambda x: abs(x) < float("inf"), "a finite number"),
     "truth": (lambda x: abs(x) < float("inf"), "a finite number, or empty when missing"),
     "time_days": (lambda x: (x >= 0) & (x < float("inf")), "days from imaging, 0 or more, or empty"),
-    "event": (lambda x: x.isin([0, 1]), "0, 1, or empty when missing"),
+    "event": (lambda x: x.isin([0, 1, 2]), "0, 1, or empty when missing"),  # a 2 only of an endpoint with a competing event
     "threshold": (lambda x: abs(x) < float("inf"), "a finite number, or empty"),
     "horizon_days": (lambda x: (x > 0) & (x < float("inf")), "days from imaging, more than 0"),
     "survival": (lambda x: x.between(0, 1), "a probability"),
@@ -164,6 +164,7 @@ def load(path: Path, endpoints: Sequence[Endpoint] = ()) -> pd.DataFrame:
     table = table.assign(**{name: float("nan") for name in COLUMNS if name not in table})
     _refuse_nonsense(path, table)
     _refuse_truths(path, table, {endpoint.name: endpoint.kind for endpoint in endpoints})
+    _refuse_twos(path, table, {endpoint.name for endpoint in endpoints if endpoint.competing})
     lacking = table.index[table.score.isna()]
     if len(lacking):
         raise BadNumbers(
@@ -270,6 +271,12 @@ def _refuse_truths(path: Path, table: pd.DataFrame, kind_of: Mapping[str, str]) 
         number = pd.Series(pd.to_numeric(truth), dtype=float)
         for row in np.asarray(number.index[number.notna() & ~of_kind.is_truth(number)]).tolist():
             raise UsageError(f"{path}, row {row + 2}, column truth: {str(truth[row])!r}; expected {of_kind.truths}")
+
+
+def _refuse_twos(path: Path, table: pd.DataFrame, competing: Collection[str]) -> None:
+    """Raise UsageError that names the first row with a competing event, of an endpoint that declares none."""
+    if (twos := table.index[(pd.to_numeric(table.event) == 2) & ~table.endpoint.isin(list(competing))]).size:
+        raise UsageError(f"{path}, row {twos[0] + 2}, column event: '2'; {part('survival', 'labels').without_competing}")
 
 
 def _refuse_nonsense(path: Path, table: pd.DataFrame, sense: Mapping[str, tuple[Check, str]] = VALID_NUMBERS) -> None:

@@ -114,4 +114,7 @@ def _as_learned(own: Endpoint | None, other: Endpoint, run: TrainedRun) -> Endpo
         )
     if other.unit and other.unit != own.unit:
         raise UsageError(f"{other.name} is in {own.unit or 'no unit'} in the run {run.folder} and in {other.unit} here")
-    return own.model_copy(update={key: getattr(other, key) for key in ("time", "event", "prefer")})
+    if (own.competing is None) != (other.competing is None):
+        has, here = (f"competing = {one.competing!r}" if one.competing else "no competing event" for one in (own, other))
+        raise UsageError(f"{other.name} has {has} in the run {run.folder} and {here} here; both must count the same deaths")
+    return own.model_copy(update={key: getattr(other, key) for key in ("time", "event", "competing", "prefer")})

@@ -63,7 +63,7 @@ class OutOfFold(Part):
     agreement: tuple[Number, Number] | None = Field(default=None, description="limits of agreement of a number, lower and upper")
     log: bool = Field(default=False, description="whether these are of logarithms")
     alive: tuple[Number, ...] = Field(
-        default=(), description="Kaplan-Meier share of the run's patients alive at the end of each month"
+        default=(), description="share of the run's patients alive, or without the event, at the end of each month"
     )
 
 

@@ -147,7 +147,7 @@ def _common(tables: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
 
 def _refuse_other_labels(endpoint: Endpoint, a: Opened, b: Opened, ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     """Raise UsageError that names the first patient whose label differs between the runs."""
-    columns = list(labels(endpoint).label_columns)
+    columns = [column for column in (*labels(endpoint).label_columns, "competing") if column in ours]
     people, other = ours.drop_duplicates("patient"), theirs.drop_duplicates("patient")  # both in order of patients
     here, there = (table[columns].to_numpy(dtype=float) for table in (people, other))
     differing = np.flatnonzero((here != there).any(axis=1)).tolist()

@@ -364,7 +364,8 @@ def _strip(run: OutOfFold, endpoint: Endpoint, one: AnyPredicted) -> page_pictur
 def _curve(run: OutOfFold, one: Survival) -> page_pictures.SurvivalCurve:
     assert one.value is not None
     of_all = [(month * MONTH_DAYS, alive) for month, alive in enumerate(run.alive)]
-    return page_pictures.survival_curve([(at.days, at.survival) for at in one.value.horizons], page_pictures.polyline(of_all))
+    points = [(at.days, at.survival) for at in one.value.horizons]
+    return page_pictures.survival_curve(points, page_pictures.polyline(of_all), competing=one.competing is not None)
 
 
 def _of_map(one: ShownMap, made: Prediction) -> dict[str, object]:

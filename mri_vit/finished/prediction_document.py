@@ -198,7 +198,7 @@ class Horizon(Part):
     """Predicted survival at one time."""
 
     days: Number = Field(description="from imaging")
-    survival: Number = Field(description="probability of being alive, mean over the networks")
+    survival: Number = Field(description="probability of being alive, or without the event, mean over the networks")
     deviation: Number = Field(description="sample standard deviation over the networks; null for a single one")
     minimum: Number
     maximum: Number
@@ -247,6 +247,11 @@ class Survival(_Endpoint):
     """A survival endpoint."""
 
     kind: Literal["survival"]
+    competing: str | None = Field(
+        default=None,
+        exclude_if=lambda words: words is None,
+        description="event that may come first; who has it counts as without the event. Left out where none is declared",
+    )
     value: SurvivalValue | None = Field(description="null where withheld")
 
 

@@ -141,6 +141,21 @@ def followed(time_days: np.ndarray, event: np.ndarray) -> tuple[Float[np.ndarray
     return time_days, event
 
 
+def competed(
+    time_days: np.ndarray, event: np.ndarray, other: np.ndarray
+) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"], Bool[np.ndarray, " n"]]:
+    """Times, events and competing events of the same patients.
+
+    Raises ValueError where a patient has both.
+    """
+    time_days, event = followed(time_days, event)
+    other = flags(other, "competing events")
+    refuse_unequal(times=len(time_days), competing=len(other))
+    if (event & other).any():
+        raise ValueError(f"{int((event & other).sum())} of {len(event)} patients have both events; expected the first of the two")
+    return time_days, event, other
+
+
 def outcome(
     time_days: np.ndarray, event: np.ndarray, risk: np.ndarray
 ) -> tuple[Float[np.ndarray, " n"], Bool[np.ndarray, " n"], Float[np.ndarray, " n"]]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Num
 
-from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, grouped, outcome
+from mri_vit.metrics.checked import Days, Events, Flags, Groups, Numbers, Scores, competed, grouped, outcome
 from mri_vit.metrics.discrimination import ranks, wilson_of_c
 from mri_vit.metrics.survival import censoring_survival
 
@@ -84,7 +84,7 @@ def harrell_c_within(time_days: Numbers, event: Flags, risk: Numbers, group: Gro
     return float((concordant + tied / 2) / counts.sum()) if counts.sum() else math.nan
 
 
-def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = None) -> float:
+def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = None, other: Flags | None = None) -> float:
     """Uno's concordance index: Harrell's C with each pair weighted for the pairs that censoring took away.
 
     Definition: the share of comparable pairs up to tau that are concordant, each pair weighted by 1 / G(t)², t the day of its
@@ -93,6 +93,9 @@ def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = N
     Assumption: censoring is unrelated to survival and to risk; tau lies within the follow-up.
     Source: Uno et al. 2011, doi:10.1002/sim.4154. G(t) as in scikit-survival; the other reading is G(t-).
     `tau`: days; only deaths before it count. None: all deaths at which G > 0, as a weight is infinite elsewhere.
+    `other`: where another event may come first, who had it: Wolbers's C, in which they are taken never to have the event that is
+    predicted: a pair with one who had the other event earlier weighs 1 / (G(T_i-) G(T_j-)), all others 1 / G(T_i-)².
+    Source: Wolbers et al. 2014, doi:10.1093/biostatistics/kxt059; without censoring 2009, doi:10.1097/EDE.0b013e3181a39056.
     Returns: float in [0, 1]; NaN without a comparable pair.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
@@ -102,6 +105,8 @@ def uno_c(time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = N
     0.784
     """
     time_days, event, risk = outcome(time_days, event, risk)
+    if other is not None:
+        return _wolbers_pairs(time_days, event, risk, tau, other).value
     comparable, lower, equal = death_counts(time_days, event, risk)
     weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
     pairs = float((weight * comparable).sum())
@@ -117,7 +122,12 @@ def uno_weight(
 
 
 def uno_interval(
-    time_days: Numbers, event: Flags, risk: Numbers, tau: float | None = None, refits: bool = False
+    time_days: Numbers,
+    event: Flags,
+    risk: Numbers,
+    tau: float | None = None,
+    refits: bool = False,
+    other: Flags | None = None,
 ) -> tuple[float, float]:
     """95 % interval of Uno's C, by `discrimination.wilson_of_c`.
 
@@ -130,12 +140,41 @@ def uno_interval(
     Returns: (low, high); both NaN when C itself is undefined.
     """
     time_days, event, risk = outcome(time_days, event, risk)
-    weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
-    found = patient_pairs(time_days, event, risk, weight)
+    if other is None:
+        weight = uno_weight(censoring_survival(time_days, event, time_days[event]), time_days[event], tau)
+        found = patient_pairs(time_days, event, risk, weight)
+    else:
+        found = _wolbers_pairs(time_days, event, risk, tau, other)
     pairs = float(found.later.sum())
     if not pairs:
         return math.nan, math.nan
     return wilson_of_c(found.value, found.variance, found.null_variance(risk) / (2 * pairs) ** 2, refits)
+
+
+def _wolbers_pairs(time_days: Days, event: Events, risk: Scores, tau: float | None, other: Flags) -> PatientPairs:
+    """The pairs of Uno's C, and those of a patient with the event and one who had the other event earlier."""
+    other = competed(time_days, event, other)[2]
+    uncensored = censoring_survival(time_days, event | other, np.nextafter(time_days, -np.inf))
+    weight = uno_weight(uncensored[event], time_days[event], tau)
+    found = patient_pairs(time_days, event, risk, weight)
+    died, u = time_days[event], np.sqrt(weight)
+    last_first = np.flatnonzero(other)[np.argsort(-time_days[other], kind="stable")]
+    v = 1 / uncensored[last_first]  # above 0, for who is not censored was followed so long
+    start = len(last_first) - np.searchsorted(
+        np.sort(time_days[other]), died, side="left"
+    )  # the earlier ones stand from there on
+    rank = dense_ranks(risk)
+    lower, equal = count_from(rank[last_first], start, rank[event], v)
+    met, met_squares = (_sums(of, start, np.full(len(start), len(v))) for of in (v, v**2))
+    first_first = np.argsort(died, kind="stable")
+    after, reverse = np.searchsorted(died[first_first], time_days[last_first], side="right"), dense_ranks(-risk)
+    higher, tied = count_from(reverse[event][first_first], after, reverse[last_first], u[first_first])
+    later, earlier, concordant = found.later.copy(), found.earlier.copy(), found.concordant.copy()
+    later[event] += u * met
+    earlier[last_first] += v * _sums(u[first_first], after, np.full(len(after), len(u)))
+    concordant[event] += u * (lower + equal / 2)
+    concordant[last_first] += v * (higher + tied / 2)
+    return PatientPairs(later, earlier, concordant, found.squares + float((weight * met_squares).sum()))
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from mri_vit.metrics.checked import (
     refuse_unequal,
 )
 from mri_vit.metrics.intervals import CONFIDENCE, Rate, rate
+from mri_vit.metrics.survival import pseudo_survival
 
 
 @dataclass(frozen=True)
@@ -185,7 +186,12 @@ def _named(patients: Iterable[str], score: Numbers) -> tuple[list[str], Float[np
 
 
 def survival_net_benefit(
-    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float
+    time_days: Numbers,
+    event: Flags,
+    death: Numbers,
+    thresholds: Real[np.ndarray, " t"],
+    at_day: float,
+    other: Flags | None = None,
 ) -> Float[np.ndarray, " t"]:
     """Net benefit of treating patients whose predicted chance to die by a day reaches the threshold.
 
@@ -195,7 +201,8 @@ def survival_net_benefit(
     share how many of all these are. Treating none gives 0; probabilities of 1 treat all.
     Assumption: within those who reach the threshold, censoring is unrelated to survival.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53.
-    `death`: [n], predicted probability to die by `at_day`.
+    `death`: [n], predicted probability to die by `at_day`. `other`: where another event may come first, who had it; S is then 1
+    less the cumulative incidence.
     Returns: float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where
     none does.
 
@@ -212,12 +219,17 @@ def survival_net_benefit(
     if not len(death):
         return np.full(len(thresholds), math.nan)
     treated = death >= thresholds[:, None]  # (t, n)
-    alive = _alive_at(time_days, event, treated, at_day)
+    alive = _alive_at(time_days, event, treated, at_day, other)
     return ((1 - alive) - alive * harm) * treated.mean(axis=1)
 
 
 def survival_net_benefit_band(
-    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float
+    time_days: Numbers,
+    event: Flags,
+    death: Numbers,
+    thresholds: Real[np.ndarray, " t"],
+    at_day: float,
+    other: Flags | None = None,
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Pointwise confidence band of `survival_net_benefit`.
 
@@ -228,21 +240,31 @@ def survival_net_benefit_band(
     Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
     Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where no patient reaches the threshold.
     """
-    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
+    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day, other)
     time_days, event = followed(time_days, event)
     if not len(time_days):
         return benefit, benefit
     treated = probabilities(death) >= numbers(thresholds, "thresholds")[:, None]  # (t, n)
     share, weight = treated.mean(axis=1)[:, None], 1 + odds(numbers(thresholds, "thresholds"))[:, None]
-    alive = _alive_at(time_days, event, treated, at_day)[:, None]
+    alive = _alive_at(time_days, event, treated, at_day, other)[:, None]
+    if other is not None:
+        of_curve = np.zeros(treated.shape)
+        for row, here in enumerate(treated):
+            of_curve[row, here] = alive[row] - pseudo_survival(time_days[here], event[here], at_day, other[here])
+        return _band(benefit, (treated - share) * (1 - weight * alive) + weight * of_curve)
     days, at_risk, died = _life_tables(time_days, event, treated, at_day)
     left = at_risk - died
     each = np.where(left > 0, treated.sum(axis=1)[:, None] / np.where(left > 0, left, 1), 0.0)  # of a death on each day
     expected = np.cumsum(np.pad(each * died / np.where(at_risk > 0, at_risk, 1), ((0, 0), (1, 0))), axis=1)
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
     seen = np.where(event & (time_days <= at_day), np.pad(each, ((0, 0), (1, 0)))[:, by_then], 0.0) - expected[:, by_then]
-    influence = (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
-    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * ndtri((1 + CONFIDENCE) / 2)
+    return _band(benefit, (treated - share) * (1 - weight * alive) + weight * alive * treated * seen)
+
+
+def _band(
+    benefit: Float[np.ndarray, " t"], influence: Float[np.ndarray, "t n"]
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1]) * ndtri((1 + CONFIDENCE) / 2)
     return benefit - error, benefit + error
 
 
@@ -255,8 +277,13 @@ def _life_tables(
     return days, at_risk, member @ ((time_days[:, None] == days) & event[:, None]).astype(float)
 
 
-def _alive_at(time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float) -> Float[np.ndarray, " t"]:
+def _alive_at(
+    time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float, other: Flags | None
+) -> Float[np.ndarray, " t"]:
     """Kaplan-Meier survival at a day of each of t groups; NaN where it is not known, 1 of an empty group."""
+    if other is not None:
+        each = [pseudo_survival(time_days[here], event[here], at_day, other[here]) if here.any() else [1.0] for here in member]
+        return np.array([np.mean(values) for values in each])
     _, at_risk, died = _life_tables(time_days, event, member, at_day)
     alive = np.prod(1 - died / np.where(at_risk > 0, at_risk, 1.0), axis=1)
     followed_up = (member & (time_days >= at_day)).any(axis=1)

@@ -1,7 +1,8 @@
 """Survival of groups of patients: Kaplan-Meier curves, log-rank test, calibration, censoring curve, follow-up, restricted mean.
 
 n is the number of patients, t of days asked for, s of a curve's steps, g of groups, b of bootstrap draws.
-Times are in days; event is True for a death and False for a patient censored at that time.
+Times are in days; event is True for a death and False for a patient censored at that time. Where another event may come first,
+`other` is True for it, survival is to be free of the event, and its curve is 1 less the cumulative incidence (`competing_risks`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from scipy.special import chdtrc
 from mri_vit.metrics.calibration_curve import quantile_groups
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Groups, Numbers, flags, followed, grouped, numbers, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
+from mri_vit.metrics.competing_risks import drawn_incidence, incidence_at, pseudo_incidence
 from mri_vit.metrics.intervals import Rate
 
 if TYPE_CHECKING:
@@ -68,13 +70,27 @@ def kaplan_meier(time_days: Numbers, event: Flags, label: str) -> KaplanMeierFit
     return KaplanMeierFitter(label=label).fit(time_days, event)
 
 
-def survival_steps(time_days: Numbers, event: Flags) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
+def survival_at(
+    time_days: Numbers, event: Flags, at_days: Real[np.ndarray, " t"], other: Flags | None = None
+) -> Float[np.ndarray, " t"]:
+    """The curve of `kaplan_meier` at each of `at_days`; with competing events 1 less the cumulative incidence."""
+    if other is not None:
+        return drawn_survival(time_days, event, np.ones((1, len(time_days))), at_days, other)[0]
+    return kaplan_meier(time_days, event, "").survival_function_at_times(at_days).to_numpy(float)
+
+
+def survival_steps(
+    time_days: Numbers, event: Flags, other: Flags | None = None
+) -> tuple[Float[np.ndarray, " s"], Float[np.ndarray, " s"]]:
     """The days of `kaplan_meier`'s steps, from 0, and who is alive from then on: where no more is drawn, and lifelines' import
     would take longer than the drawing. A test holds it to lifelines.
 
     >>> survival_steps(np.array([100.0, 200.0, 300.0, 400.0]), np.array([1, 0, 1, 0]))[1]
     array([1.   , 0.75 , 0.75 , 0.375, 0.375])
     """
+    if other is not None:
+        days = np.unique(np.r_[0.0, numbers(time_days, "times")])
+        return days, survival_at(time_days, event, days, other)
     time_days, event = followed(time_days, event)
     days, at = np.unique(time_days, return_inverse=True)
     ending = np.bincount(at)
@@ -134,7 +150,9 @@ def refitted_logrank(chi2: float, inflated: float) -> float:
     return float(chdtrc(1, chi2 / inflated**2))
 
 
-def calibration_at(time_days: Numbers, event: Flags, survival: Numbers, at_day: float, groups: int = 3) -> SurvivalCalibration:
+def calibration_at(
+    time_days: Numbers, event: Flags, survival: Numbers, at_day: float, groups: int = 3, other: Flags | None = None
+) -> SurvivalCalibration:
     """Predicted against observed survival at one day, in groups of about equal numbers by prediction.
 
     Definition: in each group, the mean predicted survival and the Kaplan-Meier survival at that day, with its 95 % Greenwood
@@ -149,13 +167,17 @@ def calibration_at(time_days: Numbers, event: Flags, survival: Numbers, at_day: 
     refuse_unequal(times=len(time_days), predictions=len(survival))
     group_of = quantile_groups(survival, groups)
     n = np.bincount(group_of)
-    rows = [_observed(time_days[group_of == g], event[group_of == g], at_day) for g in range(len(n))]
+    here = [group_of == g for g in range(len(n))]
+    rows = [_observed(time_days[g], event[g], at_day, None if other is None else other[g]) for g in here]
     observed, low, high = np.array(rows).reshape(len(n), 3).T
     return SurvivalCalibration(np.bincount(group_of, weights=survival) / n, observed, low, high, n)
 
 
-def _observed(time_days: Days, event: Events, at_day: float) -> tuple[float, float, float]:
-    """Kaplan-Meier survival at a day with its bounds."""
+def _observed(time_days: Days, event: Events, at_day: float, other: Flags | None) -> tuple[float, float, float]:
+    """Survival at a day with its bounds."""
+    if other is not None:
+        share, low, high = incidence_at(time_days, event, other, at_day)
+        return 1 - share, 1 - high, 1 - low
     curve = kaplan_meier(time_days, event, "")
     value = float(curve.survival_function_at_times(at_day).iloc[0])
     last = time_days.max()
@@ -199,8 +221,12 @@ def drawn_censoring_survival(
     return _drawn_curve(time_days, event, drawn, at_days, days, last - counts, last)
 
 
-def drawn_survival(time_days: Numbers, event: Flags, drawn: Drawn, at_days: Real[np.ndarray, " t"]) -> Float[np.ndarray, "b t"]:
+def drawn_survival(
+    time_days: Numbers, event: Flags, drawn: Drawn, at_days: Real[np.ndarray, " t"], other: Flags | None = None
+) -> Float[np.ndarray, "b t"]:
     """The Kaplan-Meier curve (see `kaplan_meier`) at each of `at_days`, for each of b draws, likewise."""
+    if other is not None:
+        return 1 - drawn_incidence(time_days, event, other, drawn, at_days)
     time_days, event = followed(time_days, event)
     days, counts = np.unique(time_days[event], return_counts=True)
     first = np.searchsorted(np.sort(time_days), days, side="left")
@@ -229,7 +255,7 @@ def _drawn_curve(
     return curve[:, np.searchsorted(days, numbers(at_days, "days"), side="right")]
 
 
-def pseudo_survival(time_days: Numbers, event: Flags, at_day: float) -> Float[np.ndarray, " n"]:
+def pseudo_survival(time_days: Numbers, event: Flags, at_day: float, other: Flags | None = None) -> Float[np.ndarray, " n"]:
     """What each patient adds to the Kaplan-Meier survival at a day: pseudo-values, which a regression may take for the outcome.
 
     Formula: S + n dS/dw_i, the infinitesimal jackknife: S - n S sum over deaths' days s <= min(t, T_i) of
@@ -241,6 +267,8 @@ def pseudo_survival(time_days: Numbers, event: Flags, at_day: float) -> Float[np
     >>> pseudo_survival(np.array([100.0, 200.0, 300.0, 400.0]), np.array([1, 0, 1, 0]), 350.0)
     array([ 0.  ,  0.5 , -0.25,  1.25])
     """
+    if other is not None:
+        return 1 - pseudo_incidence(time_days, event, other, at_day)
     time_days, event = followed(time_days, event)
     if not len(time_days) or (at_day > time_days.max() and not event[time_days == time_days.max()].all()):
         return np.full(len(time_days), math.nan)

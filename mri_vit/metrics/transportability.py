@@ -19,6 +19,7 @@ from scipy.stats import chi2, lognorm, norm
 from mri_vit.metrics.calibration import calibration_line, drawn_lines
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, followed, numbers, predicted, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
+from mri_vit.metrics.competing_risks import drawn_incidence
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
 REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
@@ -70,10 +71,11 @@ def of_markers(truth: Flags, probability: Numbers) -> Cohort:
     return Cohort(len(truth), measures, bool(truth.any() and not truth.all()))
 
 
-def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float) -> Cohort:
+def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float, other: Flags | None = None) -> Cohort:
     """O:E ratio and excess of one cohort's probabilities to die by a day, with `alive` the probabilities to live.
 
-    Formula: as for markers, the observed share being 1 - S(day), S the Kaplan-Meier curve.
+    Formula: as for markers, the observed share being 1 - S(day), S the Kaplan-Meier curve; where another event may come first,
+    `other`, the cumulative incidence (`competing_risks.cumulative_incidence`).
     Assumption: censoring is unrelated to survival.
     Source: Debray et al. 2019, doi:10.1177/0962280218785504, for O:E with censoring.
     """
@@ -81,10 +83,15 @@ def of_survival(time_days: Numbers, event: Flags, alive: Numbers, at_day: float)
     alive = numbers(alive, "probabilities of survival")
     refuse_unequal(times=len(time_days), probabilities=len(alive))
     last = time_days.max(initial=0)
-    beyond = at_day > last and not event[time_days == last].all()  # no patient was followed up to that day
+    ended = event if other is None else event | other
+    beyond = at_day > last and not ended[time_days == last].all()  # no patient was followed up to that day
 
     def measures(drawn: Drawn) -> Float[np.ndarray, "b measures"]:
-        died = 1 - drawn_survival(time_days, event, drawn, at_day)
+        died = (
+            1 - drawn_survival(time_days, event, drawn, at_day)
+            if other is None
+            else drawn_incidence(time_days, event, other, drawn, np.array([at_day]))[:, 0]
+        )
         observed = np.full(len(drawn), math.nan) if beyond else died * len(alive)
         return np.column_stack(_whole(observed, drawn @ (1 - alive), len(alive)))
 

@@ -29,7 +29,8 @@ class Head:
     `kind` is what it puts out: "binary", "hazard", "cox", "softmax", "cumulative" or "number". `cuts_days` are the ends of the
     hazard's intervals (or, for Cox, the horizons at which survival is predicted), `baseline_hazard` Cox's cumulative hazard
     there; `positive_weight` balances two classes, `class_weights` several; `centre` and `spread` are of a number. `loss_weight`
-    brings a loss to the size of a binary endpoint's.
+    brings a loss to the size of a binary endpoint's. `other_hazard` is the training fold's cumulative hazard of a competing event
+    at the ends of `cuts_days`, the same for every patient; empty where none is declared.
     """
 
     endpoint: Endpoint
@@ -41,6 +42,7 @@ class Head:
     centre: float = 0.0
     spread: float = 1.0
     loss_weight: float = 1.0
+    other_hazard: tuple[float, ...] = ()
 
     @property
     def width(self) -> int:
@@ -82,7 +84,7 @@ class HeadKind(ABC):
         """What the table of predictions holds: a probability, risk or number, or a probability for each class."""
 
     def survival(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"] | None:
-        """Probability of being alive at each of `head.cuts_days`; None where a kind predicts none."""
+        """Probability of being alive, or free of the event, at each of `head.cuts_days`; None where a kind predicts none."""
         return None
 
     @abstractmethod

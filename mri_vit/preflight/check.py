@@ -294,7 +294,8 @@ def count_labels(patients: Sequence[Patient], endpoints: Sequence[Endpoint], spl
 
 def _counts(endpoint: Endpoint, strata: Iterable[str]) -> dict[str, Any]:
     count = Counter(stratum for stratum in strata if stratum != "?")
-    of_classes = {name: count[str(index)] for index, name in enumerate(endpoint.classes or ())}
+    names = ("censored", "the event", endpoint.competing) if endpoint.competing else endpoint.classes or ()
+    of_classes = {name: count[str(index)] for index, name in enumerate(names)}
     return {"known": count.total(), "positive": count["1"], "negative": count["0"], "classes": of_classes}
 
 

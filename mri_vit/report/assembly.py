@@ -267,7 +267,10 @@ def site_probes(probes: Mapping[str, ProbeFigures]) -> SiteProbe:
 
 def _drifts(run: Run, judged: Judged) -> dict[str, tuple[CalibrationDrift, ...]]:
     return {
-        model: tuple(CalibrationDrift(**vars(drift), sentence=caveats.drift_sentence(drift)) for drift in drifts)
+        model: tuple(
+            CalibrationDrift(**vars(drift), sentence=caveats.drift_sentence(drift, bool(judged.settings.competing)))
+            for drift in drifts
+        )
         for model, drifts in sites.calibration_drift(run, judged.settings, judged.honest).items()
     }
 

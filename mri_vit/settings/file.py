@@ -24,7 +24,7 @@ from mri_vit.errors import UsageError
 from mri_vit.settings import defaults, recipe, source
 from mri_vit.settings.defaults import CARD, filled_in
 from mri_vit.settings.recipe import Comparator, Section
-from mri_vit.settings.schema import ENDPOINT_NAME, Endpoint, Study
+from mri_vit.settings.schema import COMPETING, ENDPOINT_NAME, Endpoint, Study
 from mri_vit.settings.sections import EXECUTORS, Executor, Slurm
 
 EXPECTED = {  # by pydantic's type of error, what a study file is to have there
@@ -49,6 +49,7 @@ IN_WORDS = {  # what the patterns of the sections ask for
     f"^{recipe.FILE_NAME}$": "1 to 64 of the letters A to Z and a to z, digits, dots, _ and -, the first a letter or a digit",
     f"^{recipe.SEQUENCE_NAME}$": "1 to 32 of the letters a to z, digits and _, the first a letter",
     f"^{ENDPOINT_NAME}$": "1 to 32 of the letters a to z, digits and _, the first a letter",
+    COMPETING: "1 to 60 letters in one line, the first no space",
     EXECUTORS: "local, slurm or dask://host:port",
 }
 WRITTEN_OUT = "# Every setting is written out, and what is not here is off: the recipe fills nothing in.\n"

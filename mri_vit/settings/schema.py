@@ -27,6 +27,7 @@ from mri_vit.settings.recipe import (
 from mri_vit.settings.sections import Controls, Executor, Explain, Grid, Prepare, Quality, Report, Slurm
 
 ENDPOINT_NAME = r"[a-z][a-z0-9_]{0,31}"  # a column, a file name, and a section of the report at once
+COMPETING = r"^[^\s\x00-\x1f][^\x00-\x1f]{0,59}$"  # words that stand in sentences and headings
 MIN_CLASSES = 3  # of two, one is the other's absence
 ENDPOINT_TITLES = {  # full names of the defaults below and of what public tables bring; any other endpoint goes by its own
     "mgmt": "MGMT promoter methylation",
@@ -41,7 +42,7 @@ ENDPOINT_TITLES = {  # full names of the defaults below and of what public table
 Kind = Literal["binary", "survival", "multiclass", "ordinal", "continuous"]  # each a folder of `mri_vit.kinds`
 KEYS: dict[Kind, tuple[tuple[str, ...], tuple[str, ...]]] = {  # of an endpoint: which a kind must have, and which it may have
     "binary": ((), ()),
-    "survival": (("time", "event"), ()),
+    "survival": (("time", "event"), ("competing",)),
     "multiclass": ((), ("classes",)),
     "ordinal": (("classes",), ()),
     "continuous": ((), ("unit", "log")),
@@ -55,6 +56,12 @@ class Endpoint(Section):
     kind: Kind = Field(description="Binary marker, survival time, classes, ordered grades, or number.")
     time: str | None = Field(default=None, description="Column of the days from imaging to death or the last follow-up.")
     event: str | None = Field(default=None, description="Column of the event flag: 1 is death, 0 is censored.")
+    competing: str | None = Field(
+        default=None,
+        pattern=COMPETING,
+        exclude_if=lambda words: words is None,  # a study without it has the records that it always had
+        description="What a 2 is, such as death of another cause; unset refuses it.",
+    )
     classes: tuple[str, ...] | None = Field(
         default=None, description="Classes, those of the table if unset; or grades in their order."
     )
@@ -90,7 +97,7 @@ class Endpoint(Section):
     @property
     def labels(self) -> str:
         """What its labels are, in words: `multiclass (gbm, astro, oligo)`, `continuous (%)`."""
-        more = ", ".join(self.classes or ()) or self.unit
+        more = ", ".join(self.classes or ()) or self.unit or (self.competing and "with a competing event")
         return f"{self.kind} ({more})" if more else self.kind
 
     @property

@@ -21,6 +21,7 @@ import mri_vit.metrics
 from mri_vit.metrics import (
     calibration,
     calibration_curve,
+    competing_risks,
     concordance,
     continuous,
     cox,
@@ -52,6 +53,11 @@ def names(values: np.ndarray) -> list[str]:
 def other(x: np.ndarray) -> np.ndarray:
     """Numbers in another order, finite whatever is wrong with `x`."""
     return np.sin(np.nan_to_num(x))
+
+
+def none(x: np.ndarray) -> np.ndarray:
+    """Flags of a competing event that no patient had."""
+    return np.zeros(len(x), dtype=bool)
 
 
 OF_LABELS: dict[str, Callable] = {
@@ -108,6 +114,13 @@ OF_EVENTS: dict[str, Callable] = {
     "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, other(x) ** 2, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
+    "survival_at": lambda y, x: survival.survival_at(x, y, DAYS),
+    "cumulative_incidence": lambda y, x: competing_risks.cumulative_incidence(x, y, none(x)),
+    "incidence_at": lambda y, x: competing_risks.incidence_at(x, y, none(x), 3.0),
+    "drawn_incidence": lambda y, x: competing_risks.drawn_incidence(x, y, none(x), np.ones((1, len(x))), DAYS),
+    "pseudo_incidence": lambda y, x: competing_risks.pseudo_incidence(x, y, none(x), 3.0),
+    "cumulative_hazard": lambda y, x: competing_risks.cumulative_hazard(x, y, DAYS),
+    "grays_test": lambda y, x: competing_risks.grays_test(x, y, none(x), x > np.median(x)),
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
@@ -116,7 +129,8 @@ WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested b
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
-    "comparable_pairs", "concordances", "count_from", "death_counts", "dense_ranks", "in_line", "patient_pairs", "ranks",
+    "cases_and_controls", "comparable_pairs", "concordances", "count_from", "death_counts", "dense_ranks", "free_of_event",
+    "in_line", "patient_pairs", "ranks",
 }  # fmt: skip
 ALL = {**OF_LABELS, **OF_EVENTS}
 # Each takes classes of k and then the probabilities of them, or calls.
@@ -184,7 +198,7 @@ def public(rooms: tuple[ModuleType, ...]) -> set[str]:
 
 
 def test_every_public_function_is_held_to_these_rules():
-    rooms = calibration, calibration_curve, concordance, cox, decision, discrimination, ipcw, survival
+    rooms = calibration, calibration_curve, competing_risks, concordance, cox, decision, discrimination, ipcw, survival
     without_flags = continuous, multiclass, ordinal
     assert public(rooms) == {*ALL, *WITHOUT_FLAGS, *OF_CHECKED}
     assert public(without_flags) == {*OF_CLASSES, *OF_CALLS, *OF_NUMBERS}

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from mri_vit.metrics.competing_risks import cumulative_hazard, free_of_event
 from mri_vit.model.heads import Head, HeadKind, KnownLabels, filled
 from mri_vit.settings.schema import Endpoint
 
@@ -20,7 +21,10 @@ MIN_RISK = float(np.finfo(np.float32).eps)  # of a hazard head: the nearest to n
 
 
 class SurvivalHeads(HeadKind):
-    """The hazard's likelihood, or Cox's partial one, as `model.survival` has it."""
+    """The hazard's likelihood, or Cox's partial one, as `model.survival` has it.
+
+    With a competing event both are of the cause-specific hazard: who had the other event is censored on that day.
+    """
 
     unit = "risk"
 
@@ -34,7 +38,11 @@ class SurvivalHeads(HeadKind):
             return None
         quantiles = torch.linspace(0, 1, intervals + 1)[1:]
         cuts = WEEK * (torch.quantile(times.double(), quantiles.double()) / WEEK).ceil().unique()
-        return Head(endpoint, survival, tuple(cuts.tolist()))
+        other = ()
+        if endpoint.competing:
+            days, event = known.double().numpy().T
+            other = tuple(cumulative_hazard(days, event == 2, cuts.double().numpy()).tolist())
+        return Head(endpoint, survival, tuple(cuts.tolist()), other_hazard=other)
 
     def width(self, head: Head) -> int:
         return len(head.cuts_days) if head.kind == "hazard" else 1
@@ -67,11 +75,19 @@ class SurvivalHeads(HeadKind):
 
     def evidence(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b"]:
         if head.kind == "hazard":
-            alive = self.survival(head, output)
+            alive = self._alone(head, output)
             return -alive.clamp_min(1e-12).log().sum(dim=1)  # 1e-12: keeps the risk finite at certain death
         return output[:, 0] + math.log(head.baseline_hazard[-1])
 
     def survival(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"]:
+        alive = self._alone(head, output)
+        if not head.other_hazard:
+            return alive
+        hazard = -alive.double().clamp_min(1e-300).log()  # 1e-300: certain death has a finite hazard
+        return torch.from_numpy(free_of_event(hazard.numpy(), np.array(head.other_hazard))).to(alive.dtype)
+
+    def _alone(self, head: Head, output: Float[Tensor, "b m"]) -> Float[Tensor, "b horizons"]:
+        """Survival by the head's own hazard, if there were no other event."""
         if head.kind == "hazard":
             return F.logsigmoid(-output).cumsum(dim=1).exp()
         return torch.exp(-output.new_tensor(head.baseline_hazard) * output.exp())

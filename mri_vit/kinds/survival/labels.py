@@ -21,20 +21,40 @@ from mri_vit.settings.schema import Endpoint
 
 MIN_TIMES = 10  # patients from which a median is informative
 MIN_MEDIAN_RATIO = 15.0  # times that one site's median lies below the others': half of 30.4
+WITHOUT_COMPETING = (  # what is expected where no competing event is declared, and why a 2 may be there
+    "expected 0, 1, or empty; if 2 is death of another cause, the endpoint needs the key competing (a table of predictions "
+    "--competing); if these are R's codes, 1 censored and 2 dead, subtract 1"
+)
+
+
+def unlike_competing(endpoint: Endpoint, event: Float[np.ndarray, " n"]) -> str:
+    """What is unlikely in the known events of an endpoint with a competing one, in words; "" where nothing is."""
+    if not endpoint.competing or not len(event):
+        return ""
+    if not (event == 0).any():
+        return (
+            f"{endpoint.event}: no patient has 0, censored; expected 0 censored, 1 the event, 2 {endpoint.competing}: are these"
+            " R's codes, 1 censored and 2 dead?"
+        )
+    return (
+        "" if (event == 2).any() else f"{endpoint.event}: no patient has 2, {endpoint.competing}; expected some, or no competing"
+    )
 
 
 class SurvivalLabels(Labels):
     """Deaths, compared with those known to have lived longer."""
 
     symbol, measure, rarer, of_visit = "C", "harrell_c", "deaths", True
-    marked_as, planned_as = "died", "survival"
+    marked_as, planned_as, without_competing = "died", "survival", WITHOUT_COMPETING
     label_columns = ("time_days", "event")
     expected = 0.74  # Lee et al. 2026, doi:10.1148/ryai.250675: 0.73 where the model was made
 
     def read(self, endpoint: Endpoint, column: str, cell: str) -> float:
         if column == endpoint.event:
-            if cell not in ("0", "1", "0.0", "1.0"):
-                raise ValueError("expected 0, 1, or empty when missing")
+            if cell in ("2", "2.0") and not endpoint.competing:
+                raise ValueError(self.without_competing)
+            if cell not in ("0", "1", "2", "0.0", "1.0", "2.0"):
+                raise ValueError(f"expected 0, 1, {'2, ' if endpoint.competing else ''}or empty when missing")
             return float(cell)
         try:
             days = float(cell)
@@ -53,24 +73,30 @@ class SurvivalLabels(Labels):
         median = float(np.median(days[died])) if died.any() else np.inf
         early, late = np.flatnonzero(died & (days <= median)).tolist(), np.flatnonzero(days > median).tolist()
         when = f"{median:.0f} days" if died.any() else "the median, unknown because no patient died"
-        return ("early", f"died within {when}", early), ("late", f"lived beyond {when}", late)
+        return ("early", f"{'had the event' if endpoint.competing else 'died'} within {when}", early), (
+            "late",
+            f"lived beyond {when}",
+            late,
+        )
 
     def row_fault(self, endpoint: Endpoint, values: Mapping[str, float], filled: Mapping[str, bool]) -> tuple[str, str] | None:
         time, event = (values[column] for column in endpoint.columns)
         if len(set(filled.values())) == 2:
             return f"{endpoint.time} and {endpoint.event} must both be filled or both be empty", ""
-        if time == 0 and event == 1:
+        if time == 0 and event >= 1:
             return "an event on day 0; expected a time after imaging", endpoint.time or ""
         return None
 
     def strata(self, endpoint: Endpoint, labels: LabelRows) -> list[str]:
+        """0, 1, and 2 of a competing event, which a fold should have its share of but can do without."""
         return [f"{event:.0f}" for event in labels[:, 1]]
 
     def needed(self, count: Counter[str]) -> set[str]:
         return {"1"}
 
     def counted(self, endpoint: Endpoint, count: Counter[str]) -> str:
-        return f"{count['1']} patients with 1 and {count['0']} with 0"
+        others = f", {count['2']} with 2" if endpoint.competing else ""
+        return f"{count['1']} patients with 1{others} and {count['0']} with 0"
 
     def lacking(self, endpoint: Endpoint, count: Counter[str]) -> str:
         return "events"
@@ -86,7 +112,9 @@ class SurvivalLabels(Labels):
     def remarks(
         self, endpoint: Endpoint, labels: LabelRows, groups: Mapping[str, Sequence[str]]
     ) -> Iterator[tuple[str, list[int]]]:
-        """Times that are not in days, or not all of them."""
+        """Events that look as R codes them, and times that are not in days, or not all of them."""
+        if wrong := unlike_competing(endpoint, labels[:, 1]):
+            yield wrong, []
         from mri_vit.importers.cohort_table import MONTH_DAYS, SHORTEST_MEDIAN, months_among  # here: a table needs none of it
 
         rows = np.flatnonzero(labels[:, 0] > 0)
@@ -125,14 +153,24 @@ class SurvivalLabels(Labels):
     def truth(self, endpoint: Endpoint, labels: Sequence[float], of_class: str) -> tuple[float, float, float]:
         return math.nan, labels[0], labels[1]
 
+    def arrays(self, people: pd.DataFrame) -> tuple[LabelRows, Float[np.ndarray, "n k"]]:
+        """Of which a competing event is a 2 again."""
+        known, score = super().arrays(people)
+        if "competing" in people:
+            known[:, 1] += 2 * people.competing.to_numpy(float)
+        return known, score
+
     def known_rows(self, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
         """The first visit with a known label speaks alone, because time counts from that visit, and a later scan was only made of
-        a patient who had lived until then.
+        a patient who had lived until then. `event` is of the event that is predicted; of an endpoint with a competing event,
+        `competing` is of that one, by which all that is of the predicted event's own hazard is censored.
         """
         rows = rows.dropna(subset=["time_days", "event"]).drop_duplicates(["repeat", "patient"])
         rows = rows.assign(threshold=rows.get("threshold", math.nan))
         rows = rows.astype({"score": float, "time_days": float, "threshold": float})
-        return rows.assign(event=rows.event.astype(float) == 1).reset_index(drop=True)
+        code = rows.event.astype(float)
+        competing = {"competing": code == 2} if endpoint.competing else {}
+        return rows.assign(event=code == 1, **competing).reset_index(drop=True)
 
     def fold_weights(self, labels: LabelRows, group: Shaped[np.ndarray, " n"]) -> dict[Any, float]:
         return comparable_pairs(labels[:, 0], labels[:, 1] == 1, group)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from mri_vit.metrics import concordance, ipcw, transportability
 from mri_vit.metrics.within_fold import PairErrors, survival_errors
 from mri_vit.report.numbers import survival
-from mri_vit.report.numbers.judged import chances_alive, first_repeat, flags, floats, outcome
+from mri_vit.report.numbers.judged import chances_alive, competing, first_repeat, flags, floats, outcome
 from mri_vit.report.numbers.measures import Background, Measures
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables, measure_figure
 from mri_vit.report.numbers.sites import drift_of
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.competing import EVENT, NEITHER
 from mri_vit.report.schema.measured import DriftFigures, Measurement
 from mri_vit.settings.schema import Endpoint
 
@@ -39,7 +40,22 @@ class SurvivalMeasures(Measures):
         return survival_errors(floats(rows.time_days), flags(rows.event), floats(rows.score), group)
 
     def score_groups(self, endpoint: Endpoint, people: pd.DataFrame) -> dict[str, Bool[np.ndarray, " n"]]:
-        return {"died": flags(people.event), "alive at last": ~flags(people.event)}
+        if not endpoint.competing:
+            return {"died": flags(people.event), "alive at last": ~flags(people.event)}
+        died, other = flags(people.event), flags(people.competing)
+        return {EVENT: died, endpoint.competing: other, NEITHER: ~died & ~other}
+
+    def levels(self, endpoint: Endpoint) -> tuple[str, ...]:
+        return (EVENT, endpoint.competing) if endpoint.competing else super().levels(endpoint)
+
+    def level_counts(self, endpoint: Endpoint, known: Float[np.ndarray, "n c"]) -> tuple[int, ...]:
+        return tuple(int((known[:, 1] == code).sum()) for code in ((1, 2) if endpoint.competing else (1,)))
+
+    def label(self, endpoint: Endpoint, rows: pd.DataFrame) -> pd.Series:
+        words = super().label(endpoint, rows)
+        if not endpoint.competing:
+            return words
+        return words.mask(rows.event, EVENT).mask(rows.competing, endpoint.competing).fillna(NEITHER)
 
     def flag(self, rows: pd.DataFrame) -> pd.Series:
         return rows.event
@@ -58,7 +74,7 @@ class SurvivalMeasures(Measures):
         figure = f"{tuple(known)} {tuple(ours.columns)}"
         if figure not in both.measured:
             people = both.people.set_index("patient").loc[known]
-            time_days, event = floats(people.time_days), flags(people.event)
+            time_days, event, competed = floats(people.time_days), flags(people.event), competing(pd.DataFrame(people))
             days = ours.columns.to_numpy(dtype=float)
             chances = {
                 name: table.loc[known].to_numpy(dtype=float)
@@ -68,11 +84,11 @@ class SurvivalMeasures(Measures):
             both.measured[figure] = measure_figure(
                 {
                     name: lambda drawn, chance=chance: ipcw.integral(
-                        ipcw.drawn_brier(time_days, event, chance, days, drawn), days
+                        ipcw.drawn_brier(time_days, event, chance, days, drawn, competed), days
                     )
                     for name, chance in chances.items()
                 },
-                np.array([ipcw.integrated_brier(time_days, event, chance, days) for chance in chances.values()]),
+                np.array([ipcw.integrated_brier(time_days, event, chance, days, competed) for chance in chances.values()]),
                 len(known),
                 seed,
             )
@@ -86,7 +102,9 @@ class SurvivalMeasures(Measures):
         found = []
         for day in (day for day in DRIFT_DAYS if all(day in table and len(table) for table in tables)):
             first, other = (
-                transportability.of_survival(floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day)
+                transportability.of_survival(
+                    floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day, competing(one)
+                )
                 for one in tables
             )
             ratio, excess = map(drift_of, transportability.drift(first, other, run.study.seed))
@@ -96,9 +114,9 @@ class SurvivalMeasures(Measures):
 
 def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:
     """A row per patient who has probabilities of survival: these by day, and the outcome."""
-    return chances_alive(run.survival, endpoint, rows).join(
-        first_repeat(rows).set_index("patient")[["time_days", "event"]], how="inner"
-    )
+    people = first_repeat(rows).set_index("patient")
+    columns = [column for column in ("time_days", "event", "competing") if column in people]
+    return chances_alive(run.survival, endpoint, rows).join(people[columns], how="inner")
 
 
 PART = SurvivalMeasures()

@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 
 from mri_vit.data.predictions import HORIZONS_DAYS
 from mri_vit.errors import BadNumbers
+from mri_vit.metrics.competing_risks import cumulative_hazard, free_of_event
 from mri_vit.metrics.concordance import harrell_c
 from mri_vit.predictors import refit
 from mri_vit.predictors.regressions import PRIOR_VARIANCE, Fitted, LabelSets, Other, RegressionKind, ScoreSets, Train, scaling
@@ -26,15 +27,22 @@ COX_TOLERANCE = {"precision": 1e-14, "r_precision": 1e-14, "step_size": 0.5}  # 
 
 @dataclass(frozen=True)
 class FittedCox(Fitted):
-    """Log hazard ratios, and survival by Breslow's baseline."""
+    """Log hazard ratios, and survival by Breslow's baseline; `other` is the fold's cumulative hazard of a competing event, on the
+    days of that baseline, and None where none is declared.
+    """
 
     scaled: Pipeline
     cox: CoxPHFitter
+    other: Float[np.ndarray, " s"] | None
 
     def scores(self, rows: pd.DataFrame) -> Float[np.ndarray, "n p"]:
         return self.cox.predict_log_partial_hazard(self._columns(rows)).to_numpy(float)[:, None]
 
     def survival(self, rows: pd.DataFrame) -> Float[np.ndarray, "n t"]:
+        if self.other is not None:
+            hazard = self.cox.predict_cumulative_hazard(self._columns(rows))
+            days, free = np.r_[0.0, hazard.index.to_numpy(float)], free_of_event(hazard.to_numpy(float).T, self.other)
+            return np.stack([np.interp(HORIZONS_DAYS, days, np.r_[1.0, one]) for one in free])
         return self.cox.predict_survival_function(self._columns(rows), times=list(HORIZONS_DAYS)).to_numpy(float).T
 
     def _columns(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -55,7 +63,8 @@ class SurvivalRegression(RegressionKind):
             cox.fit(table.assign(days=days, event=event), "days", "event", fit_options=COX_TOLERANCE)
         except (ConvergenceError, np.linalg.LinAlgError) as error:
             raise BadNumbers(f"the Cox regression on {', '.join(rows)} did not converge: {error}") from None
-        return FittedCox(scaled, cox)
+        baseline = cox.baseline_cumulative_hazard_.index.to_numpy(float)
+        return FittedCox(scaled, cox, cumulative_hazard(days, labels[:, 1] == 2, baseline) if endpoint.competing else None)
 
     def refit(self, endpoint: Endpoint, train: Train, labels: LabelSets, other: Other) -> ScoreSets:
         return refit.cox(train, labels[:, :, 0], labels[:, :, 1] == 1, other)[:, :, None]

@@ -29,7 +29,9 @@ class SurvivalShown(Shown):
         known = rows.dropna(subset=["time_days", "event"]).drop_duplicates("patient")
         if not len(known):
             return {}
-        days, alive = survival_steps(known.time_days.to_numpy(dtype=float), known.event.to_numpy(dtype=bool))
+        event = known.event.to_numpy(dtype=float)
+        other = event == 2 if endpoint.competing else None
+        days, alive = survival_steps(known.time_days.to_numpy(dtype=float), event == 1, other)
         months = MONTH_DAYS * np.arange(math.floor(days[-1] / MONTH_DAYS) + 1)
         return {"alive": tuple(alive[np.searchsorted(days, months, side="right") - 1].tolist())}
 
@@ -41,7 +43,8 @@ class SurvivalShown(Shown):
         untrusted: str | None,
         about: dict[str, Any],
     ) -> Survival:
-        return Survival(kind="survival", value=None if outputs is None else _value(endpoint, outputs, run), **about)
+        value = None if outputs is None else _value(endpoint, outputs, run)
+        return Survival(kind="survival", competing=endpoint.competing, value=value, **about)
 
     def score_cells(self, result: Survival) -> Iterable[dict[str, Any]]:
         value = result.value

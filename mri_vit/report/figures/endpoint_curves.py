@@ -176,11 +176,11 @@ def kaplan_meier(curves: pd.DataFrame, at_risk: Mapping[RiskGroup, Group], ticks
         axes.set_xlim(0, longest)
         axes.set_xticks(list(ticks))
         axes.legend(loc="upper right")
-        _at_risk(figure, at_risk, ticks)
+        at_risk_rows(figure, at_risk, ticks)
     return figure
 
 
-def _at_risk(figure: Figure, groups: Mapping[RiskGroup, Group], ticks: Sequence[int]) -> None:
+def at_risk_rows(figure: Figure, groups: Mapping[RiskGroup, Group], ticks: Sequence[int]) -> None:
     """A row of counts per group, each under its tick."""
     axes = figure.axes[0]
     under = axes.get_xaxis_transform()  # x in days, y in shares of the axes' height
@@ -192,7 +192,7 @@ def _at_risk(figure: Figure, groups: Mapping[RiskGroup, Group], ticks: Sequence[
     axes.text(-0.05, -0.19, "At risk", transform=axes.transAxes, ha="right", fontsize=8, weight="bold")
 
 
-def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
+def auc_over_time(models: Mapping[str, SurvivalResult], event: str = "death") -> Figure:
     """Cumulative/dynamic AUC over the horizons; bars are 95 % intervals at 6, 12 and 24 months (see `panels.barred`)."""
     with panel() as (figure, axes):
         axes.axhline(0.5, color=INK, lw=1, ls=DASHED, label="chance")
@@ -208,17 +208,17 @@ def auc_over_time(models: Mapping[str, SurvivalResult]) -> Figure:
             if model in barred(models):
                 bars(axes, days, values, points, stroke)
                 lowest = np.nanmin([lowest, *numbers([point.low for point in points])])
-        axes.set(ylim=(max(0.0, lowest - 0.05), 1.02), xlabel="Days from imaging", ylabel="AUC(t): death by t")
+        axes.set(ylim=(max(0.0, lowest - 0.05), 1.02), xlabel="Days from imaging", ylabel=f"AUC(t): {event} by t")
         _year_ticks(axes)
         legend_below(figure, 3)
     return figure
 
 
-def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
-    """Brier score over the horizons; the dashed line gives act_on_all the cohort's own Kaplan–Meier share."""
+def brier_over_time(models: Mapping[str, OverTime], alone: str = "Kaplan–Meier") -> Figure:
+    """Brier score over the horizons; the dashed line gives all patients the cohort's own curve."""
     with panel() as (figure, axes):
         first = next(iter(models.values()))  # a model's: the shuffled control has other times
-        axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label="Kaplan–Meier")
+        axes.plot(numbers(first.days), numbers(first.reference), color=INK, lw=1, ls=DASHED, label=alone)
         highest = 0.25  # of a model that says one half for every patient
         for model, stroke in drawn(models):
             curve = models[model]
@@ -231,10 +231,10 @@ def brier_over_time(models: Mapping[str, OverTime]) -> Figure:
 
 
 def survival_calibration(
-    models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve], days: Days
+    models: Mapping[str, Sequence[CalibrationGroup]], curves: Mapping[str, SmoothCurve], days: Days, what: str = "survival"
 ) -> Figure:
     """Observed against predicted survival at one horizon: smooth, by pseudo-values, and in groups of rising prediction."""
-    return panels.calibration(models, curves, f"Predicted survival at {days} days", "Observed survival")
+    return panels.calibration(models, curves, f"Predicted {what} at {days} days", f"Observed {what}")
 
 
 def _year_ticks(axes: Axes) -> None:
@@ -248,7 +248,7 @@ def _year_ticks(axes: Axes) -> None:
 AXIS_FACTORS = (2, 3, 5, 10, 30, 100, 1000)  # how far a hazard ratio's axis may go to both sides of 1
 
 
-def added_value(model: str, analysis: CoxComparison) -> Figure:
+def added_value(model: str, analysis: CoxComparison, lower: str = "lives longer", higher: str = "dies sooner") -> Figure:
     """Hazard ratios of the covariates alone, then with the model's risk, which has another mark and colour."""
     groups = [("Covariates alone", analysis.without), ("With the risk", analysis.both)]
     ends = [abs(math.log(end)) for _, ratios in groups for ratio in ratios.values() for end in (ratio.low, ratio.high)]
@@ -256,7 +256,7 @@ def added_value(model: str, analysis: CoxComparison) -> Figure:
     end = math.log(factor)
     scale = ForestScale(-end, end, 0.0, ((-end, f"1/{factor}"), (0.0, "1"), (end, f"{factor}")), (-end / 2, end / 2))
     rows = [(heading, [_ratio_row(name, ratio, model) for name, ratio in ratios.items()]) for heading, ratios in groups]
-    return panels.forest(rows, "← lives longer      dies sooner →", scale)
+    return panels.forest(rows, f"← {lower}      {higher} →", scale)
 
 
 def _ratio_row(column: str, ratio: CovariateRatio, model: str) -> ForestRow:

@@ -11,11 +11,12 @@ from matplotlib.figure import Figure
 from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
-from mri_vit.report.figures import map_figures, of_kind, panels
+from mri_vit.report.figures import competing, map_figures, of_kind, panels
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
+from mri_vit.report.schema.endpoints import SurvivalSubgroup
 from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
@@ -55,15 +56,32 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
 
 
 def risk_group_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
-    """Kaplan–Meier curves of the risk groups of the models shown: endpoint, model, group, days, survival, low, high, censored."""
+    """Kaplan–Meier curves of the risk groups of the models shown: endpoint, model, group, days, survival, low, high, censored.
+
+    Not of an endpoint with a competing event, whose curves are cumulative incidences.
+    """
     parts = [
         _curve(run, endpoint, model, group, high).assign(endpoint=endpoint.name, model=model, group=group)
         for endpoint in run.study.endpoints
-        if labels(endpoint).of_visit
+        if labels(endpoint).of_visit and not endpoint.competing
         for model in visible(metrics, metrics.endpoints[endpoint.name].models)
         for group, high in (("low risk", False), ("high risk", True))
     ]
     columns = pd.Index(["endpoint", "model", "group", "days", "survival", "low", "high", "censored"])
+    return pd.concat(parts, ignore_index=True).reindex(columns=columns) if parts else pd.DataFrame(columns=columns)
+
+
+def incidence_curves(run: Run, metrics: Metrics) -> pd.DataFrame:
+    """Cumulative incidences of the risk groups of the models shown: endpoint, model, group, of, days, share, low, high."""
+    parts = [
+        competing.incidence_curves(judged.known_rows(run.predictions, endpoint, model)).assign(
+            endpoint=endpoint.name, model=model
+        )
+        for endpoint in run.study.endpoints
+        if endpoint.competing
+        for model in visible(metrics, metrics.endpoints[endpoint.name].models)
+    ]
+    columns = pd.Index(["endpoint", "model", "group", "of", "days", "share", "low", "high"])
     return pd.concat(parts, ignore_index=True).reindex(columns=columns) if parts else pd.DataFrame(columns=columns)
 
 
@@ -122,7 +140,7 @@ def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]
         groups = [(model, [_whole("all patients", overall, styles[model])])]
         for column in dict.fromkeys(sub.column for sub in measured.subgroups):
             groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
-        marked = part(measured.kind, "labels").marked_as
+        marked = "the event" if getattr(measured, "competing", None) else part(measured.kind, "labels").marked_as
         measure = f"{symbol(overall)}, 95 % interval (patients{f', {marked}' if marked else ''})"
         yield file_name("subgroups", name, model), panels.forest(groups, measure)
 
@@ -130,6 +148,8 @@ def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]
 def _patients(sub: AnySubgroup) -> str:
     """Patients, and how many of them are marked: 100, 45."""
     marked = part(sub.kind_of, "labels").marked_as
+    if isinstance(sub, SurvivalSubgroup) and sub.others is not None:
+        return f"{sub.n}, {sub.events}"
     return f"{sub.n}, {sub.tally.removesuffix(f' {marked}')}" if marked else f"{sub.n}"
 
 

@@ -263,7 +263,8 @@ def _label(endpoint: Endpoint, column: str, cell: str | None) -> float:
 
 
 def _flag(known: pd.DataFrame) -> np.ndarray:
-    return known.iloc[:, -1].to_numpy() == 1
+    """Whose follow-up an event ended, of either kind."""
+    return known.iloc[:, -1].to_numpy() >= 1
 
 
 def _classes(counts: Sequence[int], known: int) -> np.ndarray:

@@ -50,7 +50,7 @@ def averaged(rows: pd.DataFrame) -> pd.DataFrame:
 
     `group` is the fold of a single repeat. Over several repeats a mean score is no one model's, and all are of one group.
     """
-    kept = {column: "first" for column in ("truth", "time_days", "event", "label", "fold") if column in rows}
+    kept = {column: "first" for column in ("truth", "time_days", "event", "competing", "label", "fold") if column in rows}
     scores = {column: "mean" for column in rows if column == "score" or re.fullmatch(r"p\d+", column)}
     people = rows.groupby("patient", sort=True).agg({**scores, **kept}).reset_index()
     return people.assign(group=people.fold if rows.repeat.nunique() == 1 else 0).drop(columns="fold")
@@ -163,16 +163,27 @@ def floats(column: pd.Series) -> Float[np.ndarray, " n"]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of n patients, and the risk that a model gave them."""
+    """What became of n patients, and the risk that a model gave them; `other` is None where no competing event is declared."""
 
     time_days: Float[np.ndarray, " n"]
     event: Bool[np.ndarray, " n"]
     risk: Float[np.ndarray, " n"]
+    other: Bool[np.ndarray, " n"] | None
 
 
 def outcome(people: pd.DataFrame) -> Outcome:
     """Times, events and risks of the rows of a table, as arrays."""
-    return Outcome(floats(people.time_days), flags(people.event), floats(people.score))
+    return Outcome(floats(people.time_days), flags(people.event), floats(people.score), competing(people))
+
+
+def competing(people: pd.DataFrame) -> Bool[np.ndarray, " n"] | None:
+    """Who had the competing event; None where none is declared."""
+    return flags(people.competing) if "competing" in people else None
+
+
+def others(people: pd.DataFrame) -> int | None:
+    """How many had the competing event; None where none is declared."""
+    return int(people.competing.sum()) if "competing" in people else None
 
 
 def widened(

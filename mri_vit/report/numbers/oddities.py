@@ -111,7 +111,7 @@ def outcomes(tables: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]
     known: dict[str, list[str]] = {}
     for name, models in tables.items():
         for rows in list(models.values())[:1]:
-            columns = [column for column in ("truth", "time_days", "event", "label") if column in rows]
+            columns = [column for column in ("truth", "time_days", "event", "competing", "label") if column in rows]
             for patient, *own in first_repeat(rows)[["patient", *columns]].itertuples(index=False):
                 known.setdefault(patient, []).append(f"{name}: {own}")
     return {patient: "; ".join(labels) for patient, labels in known.items()}
@@ -172,13 +172,14 @@ def scans_of_one(rows: pd.DataFrame, site_of: Mapping[str, str]) -> list[tuple[s
 
 
 def contradiction(rows: pd.DataFrame, results: int) -> Contradiction | None:
-    """Harrell's and Uno's C where they lie further apart than they do in risks of nothing; None of what is no survival.
+    """Harrell's and Uno's C where they lie further apart than they do in risks of nothing; None of what is no survival, or
+    survival with a competing event, where the second C is Wolbers's and asks something else.
 
     Formula: the difference is a sum over pairs with the weights 1 / P - w / Q of the deaths, P and Q the sums of both Cs' pairs,
     so that its variance without a signal is exact (`concordance.PatientPairs.null_variance`); its p is normal. Where a few
     late deaths have nearly all the weight of Uno's C, anything might come of it, and it is enough that they are so few.
     """
-    if "event" not in rows:
+    if "event" not in rows or "competing" in rows:
         return None
     seen = outcome(averaged(rows))
     died = seen.time_days[seen.event]

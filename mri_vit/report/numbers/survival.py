@@ -16,7 +16,7 @@ from jaxtyping import Float
 from mri_vit.metrics import concordance, cox, decision, intervals, ipcw, within_fold
 from mri_vit.metrics import survival as curves
 from mri_vit.metrics.discrimination import wilson_of_c
-from mri_vit.report.numbers import chance, judged
+from mri_vit.report.numbers import chance, competing, judged
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import (
     THRESHOLDS,
@@ -82,6 +82,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
     figures = SurvivalFigures(
         n=len(pooled),
         events=int(seen.event.sum()),
+        others=judged.others(pooled),
         judged=tested.judged,
         retraining=tested.retraining,
         within_sites=tested.within_sites,
@@ -94,6 +95,7 @@ def measure(endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame, backgro
         **vars(of_risk_groups(rows, tested.judged.value, background.design)),
         hazard=hazard_ratios(seen, rows, tested.judged.value, background.design),
         folds=folds,
+        competing=competing.of_groups(rows, background.design),
         **vars(fold_summary(folds, [fold.harrell_c for fold in folds])),
     )
     return Measurement(figures, tested.chance_test, caveats(endpoint, rows))
@@ -135,8 +137,8 @@ class OfProbabilities:
 def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, inflated: float) -> OfProbabilities:
     """Brier scores, calibration and the curves over all horizons, of patients with predicted probabilities of survival.
 
-    `reference` predicts the Kaplan-Meier curve of all patients for each. Intervals, but O:E's, are `inflated` times as wide as
-    for predictions as given.
+    `reference` predicts the Kaplan-Meier curve of all patients for each, or what the cumulative incidence leaves. Intervals, but
+    O:E's, are `inflated` times as wide as for predictions as given.
     """
     alive = alive.loc[alive.index.isin(pooled.patient)]
     if not len(alive):
@@ -144,20 +146,21 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, infla
     people = pooled.set_index("patient").loc[alive.index]
     seen = outcome(people)
     days, chances = alive.columns.to_numpy(dtype=float), alive.to_numpy(dtype=float)
-    brier = ipcw.brier_at(seen.time_days, seen.event, chances, days)
-    reference = ipcw.brier_of_kaplan_meier(seen.time_days, seen.event, days)
-    same_curve = _kaplan_meier_at(seen, days)
+    brier = ipcw.brier_at(seen.time_days, seen.event, chances, days, seen.other)
+    reference = ipcw.brier_of_kaplan_meier(seen.time_days, seen.event, days, seen.other)
+    same_curve = np.tile(curves.survival_at(seen.time_days, seen.event, days, seen.other), (len(people), 1))  # one for all
     listed = table_days(days)
     shown = [(column, _written(day)) for column, day in enumerate(days) if day in listed]
-    ends = ipcw.integrated_brier_intervals(seen.time_days, seen.event, chances, days, np.random.default_rng(seed))
+    draws = np.random.default_rng(seed)
+    ends = ipcw.integrated_brier_intervals(seen.time_days, seen.event, chances, days, draws, other=seen.other)
     of_score, of_scaled = ((float(low), float(high)) for low, high in ends.T)
-    score = ipcw.integrated_brier(seen.time_days, seen.event, chances, days)
-    scaled = ipcw.scaled_integrated_brier(seen.time_days, seen.event, chances, days)
+    score = ipcw.integrated_brier(seen.time_days, seen.event, chances, days, seen.other)
+    scaled = ipcw.scaled_integrated_brier(seen.time_days, seen.event, chances, days, seen.other)
     return OfProbabilities(
         brier_at=tuple(BrierAt(days=day, value=float(brier[c]), reference=float(reference[c])) for c, day in shown),
         integrated_brier=IntegratedBrier(
             **judged.widened(score, of_score, inflated, least=0.0),
-            reference=ipcw.integrated_brier(seen.time_days, seen.event, same_curve, days),
+            reference=ipcw.integrated_brier(seen.time_days, seen.event, same_curve, days, seen.other),
             scaled=Estimate(**judged.widened(scaled, of_scaled, inflated, most=1.0)),
         ),
         calibration_at=tuple(_calibration(seen, chances[:, column], day, seed, inflated) for column, day in shown),
@@ -168,7 +171,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, infla
         ),
         curve=OverTime(
             days=tuple(days.tolist()),
-            auc=tuple(ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days).tolist()),
+            auc=tuple(ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days, seen.other).tolist()),
             brier=tuple(brier.tolist()),
             reference=tuple(reference.tolist()),
         ),
@@ -178,21 +181,22 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, infla
 def _calibration(seen: Outcome, alive: Float[np.ndarray, " n"], day: float | int, seed: int, inflated: float) -> CalibrationAt:
     """Predicted against observed survival at a day.
 
-    The slope is the coefficient of log(-log S) in a Cox regression (Crowson et al. 2016, doi:10.1177/0962280213497434); the
-    smooth curve is of pseudo-values (Gerds et al. 2014, doi:10.1002/sim.6152). O:E, with its interval, is of Kaplan and Meier's.
+    The slope is the coefficient of log(-log S) in a Cox regression (Crowson et al. 2016, doi:10.1177/0962280213497434), which
+    says nothing of a cumulative incidence; the smooth curve is of pseudo-values (Gerds et al. 2014, doi:10.1002/sim.6152). O:E,
+    with its interval, is of Kaplan and Meier's curve, or of the cumulative incidence.
     """
     log_hazard = np.log(-np.log(alive.clip(SMALLEST_CHANCE, 1 - SMALLEST_CHANCE)))
     per_sd = cox.hazard_ratio_per_sd(seen.time_days, seen.event, log_hazard, inflated)  # NaN where nothing varies
     ends = [getattr(per_sd, end) for end in Estimate.model_fields]
     slope = [math.log(end) / float(np.std(log_hazard, ddof=1)) if end > 0 else math.nan for end in ends]
-    whole = curves.calibration_at(seen.time_days, seen.event, alive, float(day), groups=1)
+    whole = curves.calibration_at(seen.time_days, seen.event, alive, float(day), groups=1, other=seen.other)
     expected = 1 - float(whole.predicted[0]) or math.nan  # where no patient is expected to die, the ratio is undefined
     died = [(1 - float(share[0])) / expected for share in (whole.observed, whole.high, whole.low)]  # few alive: many died
-    observed = curves.pseudo_survival(seen.time_days, seen.event, float(day))
+    observed = curves.pseudo_survival(seen.time_days, seen.event, float(day), seen.other)
     return CalibrationAt(
         days=day,
-        groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, alive, float(day))),
-        slope=Estimate(**dict(zip(Estimate.model_fields, slope, strict=True))),
+        groups=calibration_groups(curves.calibration_at(seen.time_days, seen.event, alive, float(day), other=seen.other)),
+        slope=Estimate(**dict(zip(Estimate.model_fields, slope, strict=True))) if seen.other is None else None,
         observed_to_expected=Estimate(**dict(zip(Estimate.model_fields, died, strict=True))),
         **(judged.smooth(observed, alive, seed, inflated) if np.isfinite(observed).all() else {}),
     )
@@ -207,8 +211,9 @@ def of_harrell(seen: Outcome, refits: bool) -> Estimate:
 
 def _uno(seen: Outcome, refits: bool) -> UnoC:
     tau = min(TAU_DAYS, float(seen.time_days.max()))  # not beyond the follow-up
-    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, tau, refits)
-    return UnoC(value=concordance.uno_c(seen.time_days, seen.event, seen.risk, tau), low=low, high=high, tau_days=tau)
+    low, high = concordance.uno_interval(seen.time_days, seen.event, seen.risk, tau, refits, seen.other)
+    value = concordance.uno_c(seen.time_days, seen.event, seen.risk, tau, seen.other)
+    return UnoC(value=value, low=low, high=high, tau_days=tau)
 
 
 @dataclass(frozen=True)
@@ -221,26 +226,22 @@ class OverDays:
 
 def _auc_over_time(seen: Outcome, listed: tuple[float, ...], seed: int, refits: bool) -> OverDays:
     days = np.array(listed)
-    values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days)
-    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, np.random.default_rng(seed), refits=refits)
+    draws = np.random.default_rng(seed)
+    values = ipcw.cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days, seen.other)
+    low, high = ipcw.auc_at_interval(seen.time_days, seen.event, seen.risk, days, draws, refits=refits, other=seen.other)
+    known = [ipcw.cases_and_controls(seen.time_days, seen.event, day, seen.other) for day in listed]
     at = tuple(
         AucAt(
             days=_written(day),
             value=float(values[column]),
             low=float(low[column]),
             high=float(high[column]),
-            cases=int((seen.event & (seen.time_days <= day)).sum()),
-            controls=int((seen.time_days > day).sum()),
+            cases=known[column][0],
+            controls=known[column][1],
         )
         for column, day in enumerate(listed)
     )
-    return OverDays(at, ipcw.mean_cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days))
-
-
-def _kaplan_meier_at(seen: Outcome, days: Float[np.ndarray, " t"]) -> Float[np.ndarray, "n t"]:
-    """The Kaplan-Meier curve of all patients as the prediction for each."""
-    curve = curves.kaplan_meier(seen.time_days, seen.event, "").survival_function_at_times(days).to_numpy(float)
-    return np.tile(curve, (len(seen.time_days), 1))
+    return OverDays(at, ipcw.mean_cumulative_dynamic_auc(seen.time_days, seen.event, seen.risk, days, seen.other))
 
 
 def _written(day: float) -> float | int:
@@ -249,9 +250,10 @@ def _written(day: float) -> float | int:
 
 
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int, inflated: float) -> DecisionAt:
-    benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day))
-    of_all = decision.survival_net_benefit(seen.time_days, seen.event, np.ones(len(seen.event)), THRESHOLDS, float(day))
-    band = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day))
+    benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day), seen.other)
+    all_of_them = np.ones(len(seen.event))
+    of_all = decision.survival_net_benefit(seen.time_days, seen.event, all_of_them, THRESHOLDS, float(day), seen.other)
+    band = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day), seen.other)
     low, high = intervals.widened(benefit, *band, inflated)
     return DecisionAt(
         days=day,
@@ -271,6 +273,7 @@ def _fold(repeat: int, fold: int, here: pd.DataFrame) -> SurvivalFold:
         fold=fold,
         n=len(here),
         events=int(here.event.sum()),
+        others=judged.others(here),
         tied=judged.tied(floats(here.score)),
         harrell_c=concordance.harrell_c(floats(here.time_days), flags(here.event), floats(here.score)),
     )
@@ -287,13 +290,18 @@ class OfRiskGroups:
 
 
 def of_risk_groups(rows: pd.DataFrame, c: float, design: Design) -> OfRiskGroups:
-    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk; `c` is judged."""
+    """Log-rank test, restricted means, numbers at risk and medians of the groups of low and of high risk; `c` is judged.
+
+    With a competing event the test compares the hazards of the event alone, and means and medians are undefined.
+    """
     grouped = risk_groups(rows)
     ticks = risk_ticks(float(grouped.time_days.max()))
     split = floats(grouped.time_days), flags(grouped.event), flags(grouped.high)
     chi2, given_p = curves.logrank(*split)
     inflated = chance.inflation(first_repeat(rows), design)
     mean = curves.restricted_mean_difference(*split, TAU_DAYS, within_fold.interval_inflation(c, inflated))
+    if "competing" in rows:  # an area under a Kaplan-Meier curve would be of lives that nobody could lose otherwise
+        mean = curves.RestrictedMean(*[math.nan] * 6)
     return OfRiskGroups(
         logrank=Logrank(chi2=chi2, p=curves.refitted_logrank(chi2, inflated), given_p=given_p, inflation=inflated),
         restricted_mean=RestrictedMean(
@@ -332,8 +340,8 @@ def hazard_ratios(seen: Outcome, rows: pd.DataFrame, c: float, design: Design) -
 
 def _risk_group(rows: pd.DataFrame, ticks: list[int]) -> Group:
     left = curves.at_risk(floats(rows.time_days), np.array(ticks, dtype=float)).tolist()
-    if not len(rows):
-        return Group(n=0, events=0, median_days=math.nan, at_risk=left)
+    if not len(rows) or "competing" in rows:
+        return Group(n=len(rows), events=int(rows.event.sum()), median_days=math.nan, at_risk=left)
     median = float(curves.kaplan_meier(floats(rows.time_days), flags(rows.event), "").median_survival_time_)
     median = median if math.isfinite(median) else math.nan  # infinite when more than half outlive the follow-up
     return Group(n=len(rows), events=int(rows.event.sum()), median_days=median, at_risk=left)

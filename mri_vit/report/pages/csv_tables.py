@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from mri_vit.data.sheet import harmless
+from mri_vit.report.figures import gallery
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import CoxComparison
 from mri_vit.report.schema.kinds import AnyEndpoint, Result
@@ -52,7 +53,8 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
         ),
         "map_agreement": ({"endpoint": name, **_cells(pair)} for name, e in _scored(metrics.map_scores) for pair in e.agreement),
     }
-    tables = {"excluded": run.excluded, "kaplan_meier": survivors} | {name: pd.DataFrame(list(r)) for name, r in rows.items()}
+    curves = {"kaplan_meier": survivors, "cumulative_incidence": gallery.incidence_curves(run, metrics)}
+    tables = {"excluded": run.excluded} | curves | {name: pd.DataFrame(list(r)) for name, r in rows.items()}
     return {name: table for name, table in tables.items() if len(table) or name == "excluded"}
 
 

@@ -180,14 +180,15 @@ class SurvivalCurve:
     cohort: str
     ticks: Sequence[tuple[float, str]]
     own: float | None  # position of the patient's time; None where it is unknown or beyond the axis
-    died: bool
+    ended: str  # what the patient did or had then
+    by: str  # what the cohort's curve is
 
 
-def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"]) -> str:
-    """The Kaplan–Meier curve of all patients with a known time."""
+def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"], other: Bool[np.ndarray, " n"] | None) -> str:
+    """The Kaplan–Meier curve of all patients with a known time, or what the cumulative incidence leaves."""
     if not len(time_days):
         return ""
-    days, alive = survival_steps(time_days, died)
+    days, alive = survival_steps(time_days, died, other)
     steps = [point for i in range(1, len(days)) for point in ((days[i], alive[i - 1]), (days[i], alive[i]))]
     return polyline([(days[0], alive[0]), *steps])
 
@@ -195,15 +196,18 @@ def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"
 def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> SurvivalCurve:
     """The curve of one patient of the cohort, with the patient's own time."""
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
-    return survival_curve(points, of_all, own, bool(result.truth))
+    ended = f"had {result.label}" if result.label else "died" if result.truth else "was last known to be alive"
+    return survival_curve(points, of_all, own, ended, competing=bool(result.label))
 
 
 def survival_curve(
-    points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, died: bool = False
+    points: Sequence[tuple[float, float]], of_all: str, own: float | None = None, ended: str = "", competing: bool = False
 ) -> SurvivalCurve:
-    """The curve through a patient's (days, probability of being alive), starting at 1."""
+    """The curve through a patient's (days, probability of being alive, or without the event), starting at 1."""
     ticks = [(round(_x(days), 1), months) for days, months in MONTH_TICKS]
-    return SurvivalCurve(polyline([(0.0, 1.0), *points]), of_all, ticks, own, died)
+    return SurvivalCurve(
+        polyline([(0.0, 1.0), *points]), of_all, ticks, own, ended, "without the event" if competing else "Kaplan–Meier"
+    )
 
 
 def polyline(points: Sequence[tuple[float, float]]) -> str:

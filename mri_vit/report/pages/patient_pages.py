@@ -183,7 +183,9 @@ def _survival(run: Run, metrics: Metrics) -> Survival:
             people = [person.endpoints[name] for person in metrics.patients if name in person.endpoints]
             known = [one for one in people if one.truth is not None and not np.isnan(one.time_days)]
             times, died = np.array([one.time_days for one in known]), np.array([one.truth for one in known], dtype=bool)
-            found[name] = (page_pictures.cohort_curve(times, died), points)
+            event = getattr(metrics.endpoints[name], "competing", None)
+            other = np.array([one.label == event.name for one in known], dtype=bool) if event else None
+            found[name] = (page_pictures.cohort_curve(times, died, other), points)
     return found
 
 

@@ -35,6 +35,7 @@ from mri_vit.report.verdicts import is_finding
 from mri_vit.report.words import (
     caveats,
     checklists,
+    competing,
     endpoint_results,
     map_sentences,
     methods_section,
@@ -173,6 +174,8 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         column=caveats.covariate_label,
         change=caveats.gain_of_c,
         sequence=recipe.title,
+        share=competing.share,
+        groups_in_words=competing.groups_in_words,
         explained=caveats.with_glossary_links,
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,

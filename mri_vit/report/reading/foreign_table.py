@@ -29,9 +29,11 @@ class Declared(NamedTuple):
     subgroups: tuple[str, ...] = ()  # columns of the cohort table, beside the usual ones
     numbers: tuple[str, ...] = ()  # endpoints that are numbers
     grades: tuple[str, ...] = ()  # endpoints whose classes are grades, in the order of their rows
+    competing: tuple[str, ...] = ()  # endpoints of survival whose event 2 is one that came first
 
 
 UNDECLARED = Declared()
+COMPETING_EVENT = "another event"  # a table does not say what it is
 
 
 def run_from_tables(
@@ -49,7 +51,8 @@ def run_from_tables(
 
     Raises UsageError naming file, row and column.
     """
-    table = predictions.load(scores, [Endpoint(name=name, kind="continuous") for name in declared.numbers])
+    numbers = [Endpoint(name=name, kind="continuous") for name in declared.numbers]
+    table = predictions.load(scores, [*numbers, *(_survival(name, declared) for name in declared.competing)])
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
     several = [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]
@@ -61,7 +64,7 @@ def run_from_tables(
     lacking = [name for name in declared.subgroups if name not in header]
     if lacking:
         raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
-    if lost := sorted({*declared.numbers, *declared.grades} - set(table.endpoint)):
+    if lost := sorted({*declared.numbers, *declared.grades, *declared.competing} - set(table.endpoint)):
         raise UsageError(f"{scores}: no endpoint {lost[0]!r} (found {', '.join(table.endpoint.unique())})")
     endpoints = tuple(_endpoint_of_table(name, table, header, scores, people, declared) for name in table.endpoint.unique())
     patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
@@ -102,7 +105,9 @@ def _endpoint_of_table(
     own = table.loc[table.endpoint == name]
     time, event = f"{name}_days", f"{name}_event"
     if {time, event} <= set(header) or own.time_days.notna().any():
-        return Endpoint(name=name, kind="survival", time=time, event=event)
+        return _survival(name, declared)
+    if name in declared.competing:
+        raise UsageError(f"{scores}: endpoint {name} is no survival: no {time} and {event} in {people}; leave out --competing")
     if name not in header and own.truth.isna().all():
         raise UsageError(
             f"{scores}: endpoint {name} has no truth, and {people} has no column {name!r} (found {', '.join(header)})"
@@ -116,6 +121,11 @@ def _endpoint_of_table(
             return Endpoint(name=name, kind="ordinal", classes=_in_order(named))
         return Endpoint(name=name, kind="multiclass", classes=named)
     return Endpoint(name=name, kind="continuous" if name in declared.numbers else "binary")
+
+
+def _survival(name: str, declared: Declared) -> Endpoint:
+    competing = COMPETING_EVENT if name in declared.competing else None
+    return Endpoint(name=name, kind="survival", time=f"{name}_days", event=f"{name}_event", competing=competing)
 
 
 def _in_order(grades: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
+from mri_vit.report.schema.competing import CompetingResult, CompetingRisks
 from mri_vit.report.schema.parts import (
     Band,
     CalibrationGroup,
@@ -210,18 +211,27 @@ class Deaths(Part):
     symbol: ClassVar[str] = "C"
     kind_of: ClassVar[str] = "survival"
 
-    events: int = Field(description="deaths")
+    events: int = Field(description="deaths; with a competing event those with the event that is predicted")
+    others: int | None = Field(
+        default=None,
+        exclude_if=lambda count: count is None,
+        description="patients with a competing event; left out where none is declared",
+    )
 
     @property
     def tally(self) -> str:
-        return f"{self.events} died"
+        return (
+            f"{self.events} died"
+            if self.others is None
+            else f"{self.events} with the event, {self.others} with the competing one"
+        )
 
 
 class FollowUp(Part):
     """How long patients with a known survival were followed. Times are in days."""
 
     n: int = Field(description="patients with a known survival")
-    events: int = Field(description="of these, deaths")
+    events: int = Field(description="of these, deaths, or with an event of either kind: what ends follow-up")
     median_days: Number = Field(
         description="median follow-up by the reverse Kaplan-Meier estimator; null where it is not reached"
     )
@@ -232,7 +242,7 @@ class FollowUp(Part):
 
 
 class UnoC(Estimate):
-    """Uno's C, in which censoring does not weigh."""
+    """Uno's C, in which censoring does not weigh; with a competing event Wolbers's, in which who has that never has the other."""
 
     tau_days: Number = Field(description="day up to which deaths count")
 
@@ -241,11 +251,11 @@ class AucAt(Part):
     """Cumulative/dynamic AUC at one time."""
 
     days: Days = Field(description="days from imaging")
-    value: Number = Field(description="AUC of those who died by then against those who outlived it")
+    value: Number = Field(description="AUC of those who died by then against those who outlived it, or had a competing event")
     low: Number = Field(description="lower end of the 95 % confidence interval, Wilson's with a bootstrap's variance")
     high: Number = Field(description="upper end of the 95 % confidence interval")
     cases: int = Field(description="patients who died by then")
-    controls: int = Field(description="patients known to be alive then")
+    controls: int = Field(description="patients known to be alive then, or with a competing event by then")
 
 
 class BrierScore(Part):
@@ -316,7 +326,9 @@ class Hazard(Part):
 
 
 class RestrictedMean(Part):
-    """Mean survival of the risk groups up to a day, in days: the areas under their Kaplan-Meier curves."""
+    """Mean survival of the risk groups up to a day, in days: the areas under their Kaplan-Meier curves; null with a competing
+    event.
+    """
 
     tau_days: Number = Field(description="up to which day: 730, or the shorter of the groups' follow-ups")
     low_risk: Number = Field(description="of the group of low risk")
@@ -338,7 +350,9 @@ class Group(Part):
 
     n: int = Field(description="patients")
     events: int = Field(description="deaths")
-    median_days: Number = Field(description="median survival; null where more than half outlive the follow-up")
+    median_days: Number = Field(
+        description="median survival; null where more than half outlive the follow-up, and with a competing event"
+    )
     at_risk: tuple[int, ...] = Field(description="patients at risk at `at_risk_days`")
 
 
@@ -374,6 +388,9 @@ class SurvivalFigures(Deaths, Figures):
     at_risk_days: tuple[int, ...] = Field(description="days at which the patients at risk are counted")
     groups: dict[RiskGroup, Group]
     folds: tuple[SurvivalFold, ...]
+    competing: CompetingResult | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="left out where no competing event is declared"
+    )
 
     @property
     def rarer(self) -> int:
@@ -462,3 +479,6 @@ class SurvivalEndpoint(Deaths, EndpointPart):
     models: dict[str, SurvivalResult] = Field(description="results by model")
     subgroups: tuple[SurvivalSubgroup, ...]
     added_value: AddedValue | None = Field(default=None, description="null without a model, and in reports before 0.6")
+    competing: CompetingRisks | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="left out where no competing event is declared"
+    )

@@ -66,7 +66,9 @@ class PatientResult(Part):
     """One endpoint of a patient: the label, the score, and how wrong it is."""
 
     truth: bool | None = Field(description="positive, or of survival died; null where the label is not known")
-    label: str | None = Field(default=None, description="of classes, grades and numbers: the label; null where it is not known")
+    label: str | None = Field(
+        default=None, description="of classes, grades and numbers the label, with a competing event what came; else null"
+    )
     predicted: str | None = Field(default=None, description="likewise the prediction in words")
     time_days: Number = Field(description="of survival: days from imaging to death or the last follow-up; else null")
     score: Number = Field(description="mean over repeats, and of a binary endpoint over visits; null without a prediction")

@@ -136,9 +136,13 @@ RARER_GROUP = {
 }
 
 
-def drift_sentence(drift: DriftFigures) -> str:
+def drift_sentence(drift: DriftFigures, competing: bool = False) -> str:
     """How far probabilities are off here on the whole, whether they were in the run, and whether that changed."""
-    what = "Probabilities" if not is_defined(drift.days) else f"Probabilities to die within {drift.days:.0f} days"
+    what = (
+        "Probabilities"
+        if not is_defined(drift.days)
+        else f"Probabilities {'of the event' if competing else 'to die'} within {drift.days:.0f} days"
+    )
     here, before, change = drift.excess.external, drift.excess.internal, drift.excess.difference
     if not is_defined(here.value):
         return f"{what} cannot be judged here: no patient was followed for that long"
@@ -226,14 +230,14 @@ def with_glossary_links(text: str) -> Markup:
 # What a risk adds.
 
 
-def added_value_sentences(measured: AddedValueFigures, kind: Kind) -> list[str]:
+def added_value_sentences(measured: AddedValueFigures, kind: Kind, competing: bool = False) -> list[str]:
     """The answer, then what limits it; the simplest explanation follows a good one."""
     analysis = measured.analysis
     if isinstance(analysis, str):
         return [f"Whether the risk of {measured.model} adds to age and molecular markers cannot be tested: {analysis}."]
-    text = [_answer(measured, analysis, kind), _concordances(analysis)]
+    text = [_answer(measured, analysis, kind, competing), _concordances(analysis)]
     text += [_beside(control, attempt) for control, attempt in measured.beside.items()]
-    text += [_reverse(measured, analysis), _patients(measured, analysis)]
+    text += [_reverse(measured, analysis), _patients(measured, analysis, competing)]
     text += [f"{covariate_name(name)} {why} and is left out." for name, why in measured.left_out.items()]
     changing = _changing(measured.model, analysis)
     text += (
@@ -244,15 +248,16 @@ def added_value_sentences(measured: AddedValueFigures, kind: Kind) -> list[str]:
     return text + ([_permuted(measured.permuted)] if measured.permuted else [])
 
 
-def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind) -> str:
+def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind, competing: bool) -> str:
     covariates = listed([covariate_name(name) for name in measured.covariates])
     numbers = (
         f"{chi_squared(analysis.test)}, {adjusted_p(measured.adjusted_p['risk'])}; hazard ratio "
         f"{hazard_ratio_in_words(analysis.both[RISK])} per standard deviation"
     )
+    later = "have the event later" if competing else "live longer"
     claim = {
         "better": f"The risk of {measured.model} adds to {covariates}",
-        "worse": f"Given {covariates}, patients with a higher risk of {measured.model} live longer",
+        "worse": f"Given {covariates}, patients with a higher risk of {measured.model} {later}",
     }.get(kind, f"No evidence that the risk of {measured.model} adds to {covariates}")
     return f"{claim}: {numbers}."
 
@@ -280,14 +285,14 @@ def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
     return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}; they change C by {gain_of_c(analysis.gain_reverse)}."
 
 
-def _patients(measured: AddedValueFigures, analysis: CoxComparison) -> str:
-    per = analysis.deaths / analysis.coefficients
+def _patients(measured: AddedValueFigures, analysis: CoxComparison, competing: bool) -> str:
+    per, ended = analysis.deaths / analysis.coefficients, "had the event" if competing else "died"
     missing = (
         listed([f"{covariate_name(name)} in {count}" for name, count in measured.missing.items()]) if measured.missing else ""
     )
     return (
         f"{analysis.n} of {measured.known} patients with a risk and a known outcome have every covariate"
-        f"{f' (missing: {missing})' if missing else ''}; {analysis.deaths} died, {number(per, 1)} for each of "
+        f"{f' (missing: {missing})' if missing else ''}; {analysis.deaths} {ended}, {number(per, 1)} for each of "
         f"{analysis.coefficients} coefficients"
         + (
             f": fewer than {DEATHS_PER_COEFFICIENT}, so hazard ratios and intervals are rough."

@@ -87,7 +87,8 @@ def headline_figure(result: Result) -> str:
 
 def _result_figures(result: Result) -> list[str]:
     figures = [headline_figure(result)]
-    for key, words in NAMES.items():
+    names = NAMES if getattr(result, "others", None) is None else {**NAMES, "uno_c": "Wolbers's C"}
+    for key, words in names.items():
         if words not in figures[0] and (part := getattr(result, key, None)):
             figures.append(f"{words} {number(part.value) if isinstance(part, Value) else interval(part)}")
     words = of_kind.of_result(result)

@@ -80,6 +80,12 @@ MEASURE_SENTENCES = {
     "logrank": "The two groups were compared by the log-rank test [@mantel].",
     "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
     "test of proportional hazards [@grambsch].",
+    "competing": "Where another event may come first, patients with it are not censored: shares with the event are Aalen and "
+    "Johansen's cumulative incidence [@aalen], which takes the place of Kaplan and Meier's estimate in all that is named here; "
+    "predicted probabilities combine the model's cause-specific hazard with the training patients' hazard of the other event; "
+    "AUC(t) and Brier scores count patients with the other event as without the event [@blanche,schoop], and so does Wolbers's C "
+    "in the place of Uno's [@wolbers]; Harrell's C, hazard ratios and the log-rank test are of the cause-specific hazard; the "
+    "risk groups' cumulative incidences were compared by Gray's test [@gray], its statistic divided as the log-rank's.",
     "restricted_mean": "The restricted mean survival of the two groups was compared too [@rmst].",
     "decision_at": "Clinical utility at fixed times was measured by net benefit, with positives estimated by the Kaplan-Meier "
     "method [@vickerssurvival], with a pointwise band from the patients' influence.",
@@ -150,7 +156,7 @@ def _keys(metrics: Metrics) -> set[str]:
         keys |= _known(endpoint)
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
-        known = _known(result)
+        known = _known(result) - ({"groups"} if getattr(result, "others", None) is not None else set())
         keys |= known | {_of_kind(key, kind) for key in known}
         keys |= {f"chance_test:{result.chance_test.method}"}
         keys |= {"refits", _of_kind("refits", kind)} if metrics.design not in NOT_TRAINED_ON else set()

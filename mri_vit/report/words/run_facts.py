@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mri_vit.crossval import power
 from mri_vit.kinds.kind import part, with_article
+from mri_vit.report.schema.competing import NEITHER
 from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
@@ -272,13 +273,19 @@ def label_in_words(result: PatientResult) -> str:
         return result.label or "not known"
     if not is_defined(result.time_days):
         return "positive" if result.truth else "negative"
+    if result.label:  # of an endpoint with a competing event
+        return f"{result.label} after {number(result.time_days, 0)} days"
     return f"{'died after' if result.truth else 'alive after'} {number(result.time_days, 0)} days"
 
 
 def short_label(result: PatientResult) -> str:
-    """The label in a narrow column: 1, 0, or days with a + for who was alive then; nothing where it is not known."""
+    """The label in a narrow column: 1, 0, or days with a + for who was alive then, “other” for who had a competing event; nothing
+    where it is not known.
+    """
     if result.truth is None:
         return result.label or ""
+    if result.label and not result.truth and result.label != NEITHER:
+        return f"{result.time_days:.0f} other"
     return f"{result.time_days:.0f}{'' if result.truth else '+'}" if is_defined(result.time_days) else str(int(result.truth))
 
 

@@ -16,7 +16,7 @@ from mri_vit.finished.prediction_document import (
     Calibrated,
     ContinuousValue,
     Prediction,
-    SurvivalValue,
+    Survival,
     is_trusted,
 )
 from mri_vit.prepare.tumour import described
@@ -143,9 +143,12 @@ def _figures(one: AnyPredicted) -> Iterator[Figure]:
     if isinstance(ends, (Calibrated, ContinuousValue)) and notation.is_defined(ends.low):
         yield Figure("low", "Lower end of the 95 % interval", ends.low, unit)
         yield Figure("high", "Upper end of the 95 % interval", ends.high, unit)
-    for at in one.value.horizons if isinstance(one.value, SurvivalValue) else ():
+    if not isinstance(one, Survival) or one.value is None:
+        return
+    state = f"Without the event ({one.competing} may come first)" if one.competing else "Alive"
+    for at in one.value.horizons:
         if notation.is_defined(at.survival):
-            yield Figure(f"alive-{at.days:.0f}d", f"Alive at {at.days:.0f} days, probability", at.survival)
+            yield Figure(f"alive-{at.days:.0f}d", f"{state} at {at.days:.0f} days, probability", at.survival)
 
 
 def _sentence(text: str) -> str:
