@@ -69,20 +69,23 @@ def contiguous(members: Bool[np.ndarray, "n k"]) -> Bool[np.ndarray, "n k"]:
     return up & down
 
 
-def without_skill(score: Real[np.ndarray, "n k"]) -> Bool[np.ndarray, "n k"]:
-    """The sets that the same scores would give if they knew nothing: every class is compared with all patients.
+def p_without_skill(score: Real[np.ndarray, "n k"]) -> Float[np.ndarray, "n k"]:
+    """The `class_p` that the same scores would have if they knew nothing: every class is compared with all patients.
 
     Definition: where scores have nothing to do with the classes, the scores of a class's patients are a sample of all scores. So
     each class is left out of a tenth of the sets: of two classes a fifth of the patients get one answer, which is as good as a
     guess.
-    Assumption: scores of the k classes keep their law. Source: as `class_p`.
+    Formula: p_iy = #{j: s_jy <= s_iy} / n.
+    Assumption: the scores of the k classes keep their law.
+    Source: as `class_p`, whose limit it is for many patients.
+    Returns: float [n, k].
 
-    >>> without_skill(np.column_stack([1 - np.arange(100) / 100, np.arange(100) / 100])).sum(axis=0).tolist()
+    >>> score = np.arange(100) / 100
+    >>> (p_without_skill(np.column_stack([1 - score, score])) > ALPHA).sum(axis=0).tolist()
     [90, 90]
     """
     score = numbers(score, "scores", axes=2)
-    p = np.column_stack([_below(value, value) for value in score.T]) / max(len(score), 1)
-    return p > ALPHA
+    return np.column_stack([_below(value, value) for value in score.T]) / max(len(score), 1)
 
 
 def needed(alpha: float = ALPHA) -> int:
@@ -173,7 +176,7 @@ def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarr
 def excess_p(missed: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], member: Bool[np.ndarray, " n"]) -> float:
     """One-sided p of so many sets of a part of the patients that miss the right class, against the other patients.
 
-    Definition: the chance that at least as many of the missed patients would be of this part if each class's were dealt at random.
+    Definition: the chance that as many of the missed patients, or more, are of this part when each class's are dealt at random.
     Formula: the tail of the sum over classes of hypergeometric numbers.
     Assumption: patients of a class are exchangeable and folds were dealt without regard to the part; then it is exact for any
     learner, refitting included.
@@ -193,6 +196,29 @@ def excess_p(missed: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], membe
         drawn = int((own & member).sum())
         law = np.convolve(law, hypergeom.pmf(np.arange(drawn + 1), int(own.sum()), int((own & missed).sum()), drawn))
     return float(min(1.0, law[int((missed & member).sum()) :].sum()))
+
+
+def expected_range(patients: int) -> tuple[float, float]:
+    """In which range the true coverage of a class lies, given the patients of it that sets were made from: 95 % of such cohorts.
+
+    Definition: the guarantee holds on average over cohorts; of one cohort of n patients of a class the share of new patients
+    whose set holds the class scatters.
+    Formula: quantiles of the beta distribution of n + 1 - l and l, l = floor(alpha (n + 1)).
+    Assumption: as `class_p`, with one model; cross-validated models are taken to scatter as much.
+    Source: Vovk 2012, arXiv:1209.2673, proposition 2.
+    Returns: (low, high); 1 twice where the class can never be left out.
+
+    >>> low, high = expected_range(40)
+    >>> print(f"{low:.2f} to {high:.2f}")
+    0.80 to 0.97
+    """
+    from scipy.special import betaincinv
+
+    place = int(ALPHA * (patients + 1) + 1e-9)
+    if not place:
+        return 1.0, 1.0
+    low, high = betaincinv(patients + 1 - place, place, [0.025, 0.975]).tolist()
+    return low, high
 
 
 def _below(own: Float[np.ndarray, " c"], value: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
