@@ -156,7 +156,13 @@ def metrics(run: Run) -> Metrics:
         drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
         new_hospital={name: _new_hospitals(run, one) for name, one in judged.items()} if external else {},
         instability=_instability(judged, retrained, seed),
-        prediction_sets={name: _sets(judged[name], found) for name, found in sets.items() if found},
+        prediction_sets={name: made for name, found in sets.items() if (made := _sets(judged[name], found))},
+        no_sets={
+            name: instability_words.absent_sets(one)
+            for name, found in sets.items()
+            for one in list(found.values())[:1]
+            if not isinstance(one, prediction_sets.Sets)
+        },
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -284,13 +290,10 @@ def _instability(
     return {name: models for name, models in found.items() if models}
 
 
-def _sets(judged: Judged, found: Mapping[str, prediction_sets.Sets | prediction_sets.Absent]) -> dict[str, PredictionSets | str]:
-    return {
-        model: instability_words.prediction_sets(one.figures, judged.verdicts[model].kind)
-        if isinstance(one, prediction_sets.Sets)
-        else instability_words.absent_sets(one)
-        for model, one in found.items()
-    }
+def _sets(judged: Judged, found: Mapping[str, prediction_sets.Sets | prediction_sets.Absent]) -> dict[str, PredictionSets]:
+    kind = {model: verdict.kind for model, verdict in judged.verdicts.items()}
+    made = {model: one.figures for model, one in found.items() if isinstance(one, prediction_sets.Sets)}
+    return {model: instability_words.prediction_sets(one, kind[model]) for model, one in made.items()}
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:

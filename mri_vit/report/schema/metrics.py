@@ -199,8 +199,13 @@ class Metrics(Part):
         exclude_if=lambda found: not found,
         description="by endpoint and compared model that is shown: over repeats, over seeds; no key where trained once",
     )
-    prediction_sets: dict[str, dict[str, PredictionSets | str]] = Field(
-        default={}, exclude_if=lambda found: not found, description="likewise, or why there are none, in words; no key before 0.7"
+    prediction_sets: dict[str, dict[str, PredictionSets]] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="by endpoint and such a model; no key without any, or before 0.7",
+    )
+    no_sets: dict[str, str] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint without sets why there are none, in words"
     )
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")
