@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int, Real
 from mri_vit.metrics.checked import Groups, Numbers, classes, grouped, numbers, refuse_unequal
 
 ALPHA = 0.1  # sets hold the right class nine times in ten: with fewer patients than 10 of a class 95 % would leave nothing out
+MIN_SITES = 4  # of three, the two others have a scatter of one degree of freedom
 UNKNOWN = -1  # the label of a patient who has none, and with whom no other is compared
 
 
@@ -196,6 +197,36 @@ def excess_p(missed: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], membe
         drawn = int((own & member).sum())
         law = np.convolve(law, hypergeom.pmf(np.arange(drawn + 1), int(own.sum()), int((own & missed).sum()), drawn))
     return float(min(1.0, law[int((missed & member).sum()) :].sum()))
+
+
+def outlier_p(covered: Int[np.ndarray, " s"], total: Int[np.ndarray, " s"]) -> Float[np.ndarray, " s"]:
+    """One-sided p of so low a coverage of each of s sites that were left out in turn, against the scatter of the other sites'.
+
+    Definition: the patients of such a site share a model, so that coverages scatter more than shares do; how much more, the other
+    sites show, of which none is taken to scatter less than a share.
+    Formula: z_i = 2 sqrt(n_i + 1/2) (asin sqrt((k_i + 3/8) / (n_i + 3/4)) - asin sqrt(c)), c the coverage of the other sites
+    together; p_s by Student's t of s - 2 degrees of freedom of (z_s - mean of the others) / (max(1, SD) sqrt(1 + 1 / (s - 1))).
+    Assumption: without a shift coverages of sites are exchangeable, and their arcsines about normal.
+    Source: Anscombe 1948, doi:10.1093/biomet/35.3-4.246, for the arcsine.
+    Returns: float [s]; NaN with fewer than four sites, whose scatter is not known.
+
+    >>> outlier_p(np.array([20, 45, 46, 44, 45]), np.full(5, 50)).round(3)[:2]
+    array([0.003, 0.656])
+    """
+    from scipy.stats import t as student  # here, because it takes a second to import
+
+    refuse_unequal(counts=len(covered), totals=len(total))
+    found = np.full(len(covered), math.nan)
+    if len(covered) < MIN_SITES:
+        return found
+    for site in range(len(covered)):
+        others = np.arange(len(covered)) != site
+        share = covered[others].sum() / total[others].sum()
+        angle = np.arcsin(np.sqrt((covered + 0.375) / (total + 0.75))) - math.asin(math.sqrt(share))
+        z = 2 * np.sqrt(total + 0.5) * angle
+        scatter = max(1.0, float(z[others].std(ddof=1))) * math.sqrt(1 + 1 / others.sum())
+        found[site] = student.cdf((z[site] - z[others].mean()) / scatter, others.sum() - 1)
+    return found
 
 
 def expected_range(patients: int) -> tuple[float, float]:

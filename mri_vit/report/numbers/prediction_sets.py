@@ -85,11 +85,11 @@ def measure(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> Se
     left_out = run.design == "cross-validation" and run.study.train.leave_out is not None
     group = fold if left_out or _folds_are_sites(fold, site) else None
     if endpoint.kind == "continuous":
-        return _of_numbers(endpoint, scores.score, truth, group, site)
-    return _of_classes(endpoint, scores, truth, group, site)
+        return of_numbers(endpoint, scores.score, truth, group, site)
+    return of_classes(endpoint, scores, truth, group, site)
 
 
-def _of_classes(
+def of_classes(
     endpoint: Endpoint, scores: pd.DataFrame, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
 ) -> Sets | TooFew:
     names = endpoint.classes or CALLS
@@ -122,14 +122,14 @@ def _of_classes(
             for y, name in enumerate(names)
             for low, high in (conformal.expected_range(int(fewest[y])),)
         ),
-        **_by_site(covered[known], label[known], site[known], tested=group is None),
+        **_by_site(covered[known], label[known], site[known], dealt=group is None),
     )
     found = [tuple(np.array(names)[row].tolist()) for row in members]
     answers = {patient: Answer(classes=of, low=math.nan, high=math.nan) for patient, of in zip(scores.index, found, strict=True)}
     return Sets(figures, answers)
 
 
-def _of_numbers(
+def of_numbers(
     endpoint: Endpoint, predicted: pd.Series, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
 ) -> Sets | TooFew:
     """Of a number whose logarithm is learned, errors are of logarithms, and the interval is a factor."""
@@ -160,7 +160,7 @@ def _of_numbers(
         reach_without_skill=float(factor(np.median(of_mean))),
         times=bool(endpoint.log),
         classes=(),
-        **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], tested=group is None),
+        **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], dealt=group is None),
     )
     low, high = ends.tolist()
     answers = {patient: Answer(classes=(), low=low[i], high=high[i]) for i, patient in enumerate(predicted.index)}
@@ -192,10 +192,10 @@ def _folds_are_sites(fold: np.ndarray, site: np.ndarray) -> bool:
     return len(homes) > 1 and len(np.unique(fold)) > 1 and bool((homes == 1).all())
 
 
-def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site: np.ndarray, tested: bool) -> dict[str, Any]:
+def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site: np.ndarray, dealt: bool) -> dict[str, Any]:
     """Coverage by site, and which sites are shown to have less than the others.
 
-    Where sites are folds, the patients of a site share a model; the test, for which patients are dealt to models, is left out.
+    `dealt`: whether patients were dealt to folds without regard to their site; else the patients of a site share a model.
     """
     sizes = {str(name): int((site == name).sum()) for name in np.unique(site) if name}
     large = [name for name, n in sizes.items() if n >= MIN_SITE]
@@ -203,8 +203,11 @@ def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site
         return {"sites": (), "small_sites": 0}
     count = np.array([int(covered[site == name].sum()) for name in large], dtype=int)
     low, high = wilson_interval(count, np.array([sizes[name] for name in large], dtype=int))
-    p = np.array([conformal.excess_p(~covered, label, site == name) if tested else math.nan for name in large], dtype=float)
-    adjusted = holm(p) if tested and len(large) else p
+    if dealt:
+        p = np.array([conformal.excess_p(~covered, label, site == name) for name in large], dtype=float)
+    else:
+        p = conformal.outlier_p(count, np.array([sizes[name] for name in large], dtype=int))
+    adjusted = holm(p) if np.isfinite(p).any() else p
     sites = tuple(
         SiteCoverage(
             site=name,

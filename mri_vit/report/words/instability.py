@@ -11,8 +11,11 @@ from mri_vit.report.schema.parts import Design, Kind
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, listed, number, percent
 
 DIFFER = {  # trainings in, and what follows
-    "repeats": ("with other folds and seeds", "These trainings share most of their patients: other patients would change more."),
-    "seeds": ("of the same patients with another seed", "Other training patients would change more."),
+    "repeats": (
+        "with other folds and seeds",
+        "These trainings share most of their patients: training on others would change more.",
+    ),
+    "seeds": ("of the same patients with another seed", "Training on other patients would change more."),
 }
 ONE_TRAINING = {  # why nothing can be said
     "cross-validation": "Each patient was predicted by one training, so it is not known how far another one would move a "
@@ -145,7 +148,7 @@ def _sites(found: SetFigures) -> list[str]:
     least = min(found.sites, key=lambda site: site.covered / site.n)
     if any(is_defined(site.p) for site in found.sites):
         return [f"No site is shown to have less than the others; the least is {_site(least)}.{small}"]
-    return [f"The least has {_site(least)}; sites are not tested, as the patients of one share a model.{small}"]
+    return [f"The least has {_site(least)}; sites are not tested: of fewer than four with a model each nothing is shown.{small}"]
 
 
 def _site(site: SiteCoverage) -> str:
