@@ -25,6 +25,7 @@ from mri_vit.report.numbers import (
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
+from mri_vit.report.numbers.prediction_sets import Absent, Sets
 from mri_vit.report.reading.run import Map, Run
 from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
@@ -116,7 +117,7 @@ def metrics(run: Run) -> Metrics:
         name: {model: instability.trainings(run, one.settings, model) for model in _drawn(one, shown)}
         for name, one in judged.items()
     }
-    sets = {
+    sets: dict[str, dict[str, Sets | Absent]] = {
         name: {model: prediction_sets.measure(run, one.settings, model, one.rows[model]) for model in _drawn(one, shown)}
         for name, one in judged.items()
     }
@@ -161,7 +162,7 @@ def metrics(run: Run) -> Metrics:
             name: instability_words.absent_sets(one)
             for name, found in sets.items()
             for one in list(found.values())[:1]
-            if not isinstance(one, prediction_sets.Sets)
+            if not isinstance(one, Sets)
         },
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
@@ -290,10 +291,12 @@ def _instability(
     return {name: models for name, models in found.items() if models}
 
 
-def _sets(judged: Judged, found: Mapping[str, prediction_sets.Sets | prediction_sets.Absent]) -> dict[str, PredictionSets]:
-    kind = {model: verdict.kind for model, verdict in judged.verdicts.items()}
-    made = {model: one.figures for model, one in found.items() if isinstance(one, prediction_sets.Sets)}
-    return {model: instability_words.prediction_sets(one, kind[model]) for model, one in made.items()}
+def _sets(judged: Judged, found: Mapping[str, Sets | Absent]) -> dict[str, PredictionSets]:
+    return {
+        model: instability_words.prediction_sets(one.figures, judged.verdicts[model].kind)
+        for model, one in found.items()
+        if isinstance(one, Sets)
+    }
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:

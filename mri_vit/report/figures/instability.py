@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.colors import LogNorm
 from jaxtyping import Float
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from mri_vit.report.figures.panels import BLUE, DASHED, INK, SQUARE_INCHES, VERMILLION, legend_below, panel

@@ -82,11 +82,11 @@ def _trainings(run: Run, endpoint: Endpoint, rows: pd.DataFrame, source: Literal
     table = _one_row_each(endpoint, rows)
     scores = [column for column in table if re.fullmatch(r"p\d+", str(column))] or ["score"]
     scale, days = _scale(endpoint, table), math.nan
-    if endpoint.kind == "survival":
-        year = _year(run, table) if source == "repeats" else None
-        (scale, days), scores = (("survival", year[1]) if year else ("rank", math.nan)), ["shown"]
-        by_fold = table.groupby(["training", "fold"]).score
-        table["shown"] = year[0] if year else (by_fold.rank() - 0.5) / by_fold.transform("size")
+    if endpoint.kind == "survival" and (year := _year(run, table) if source == "repeats" else None):
+        scale, days, scores, table["shown"] = "survival", year[1], ["shown"], year[0]
+    elif endpoint.kind == "survival":
+        of_fold = table.groupby(["training", "fold"]).score
+        scale, scores, table["shown"] = "rank", ["shown"], (of_fold.rank() - 0.5) / of_fold.transform("size")
     count = table.training.nunique()
     table = table.dropna(subset=scores)
     table = table.loc[table.groupby("patient").training.transform("size") == count].sort_values(["training", "patient"])

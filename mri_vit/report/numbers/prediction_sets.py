@@ -30,14 +30,14 @@ CALLS = ("negative", "positive")
 
 @dataclass(frozen=True)
 class TooFew:
-    """Why there are no sets: patients of the rarest class, and how many are needed; or times that are censored."""
+    """Why there are no sets: patients of the rarest class, and how many are needed."""
 
     name: str  # of the rarest class; "" of a number
     n: int
     needed: int
 
 
-Absent = TooFew | Literal["censored"]
+Absent = TooFew | None  # None: of survival, whose times are censored
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def measure(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> Se
     a patient is compared with the other sites' alone: a new hospital has no patients of its own to compare with.
     """
     if labels(endpoint).of_visit:
-        return "censored"
+        return None
     rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
     scores = labels(endpoint).scores_by(endpoint, rows.astype({"score": float}), ["patient"])
     truth = averaged(known).set_index("patient").reindex(scores.index)
@@ -85,7 +85,7 @@ def measure(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> Se
     left_out = run.design == "cross-validation" and run.study.train.leave_out is not None
     group = fold if left_out or _folds_are_sites(fold, site) else None
     if endpoint.kind == "continuous":
-        return of_numbers(endpoint, scores.score, truth, group, site)
+        return of_numbers(endpoint, scores, truth, group, site)
     return of_classes(endpoint, scores, truth, group, site)
 
 
@@ -130,10 +130,11 @@ def of_classes(
 
 
 def of_numbers(
-    endpoint: Endpoint, predicted: pd.Series, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
+    endpoint: Endpoint, scores: pd.DataFrame, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
 ) -> Sets | TooFew:
     """Of a number whose logarithm is learned, errors are of logarithms, and the interval is a factor."""
-    value, centre = np.log(predicted.to_numpy(float)) if endpoint.log else predicted.to_numpy(float), truth.threshold
+    value, centre = scores.score.to_numpy(float), truth.threshold
+    value = np.log(value) if endpoint.log else value
     observed = truth.truth.to_numpy(float)
     observed = np.log(observed) if endpoint.log else observed
     residual, known = observed - value, ~np.isnan(observed)
@@ -163,7 +164,7 @@ def of_numbers(
         **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], dealt=group is None),
     )
     low, high = ends.tolist()
-    answers = {patient: Answer(classes=(), low=low[i], high=high[i]) for i, patient in enumerate(predicted.index)}
+    answers = {patient: Answer(classes=(), low=low[i], high=high[i]) for i, patient in enumerate(scores.index.astype(str))}
     return Sets(figures, answers)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mri_vit.report.numbers.instability import InstabilityFigures
-from mri_vit.report.numbers.prediction_sets import MIN_SITE, Absent, SetFigures, TooFew
+from mri_vit.report.numbers.prediction_sets import MIN_SITE, Absent, SetFigures
 from mri_vit.report.schema.instability import Answer, Instability, PredictionSets, Retrained, Scale, SiteCoverage
 from mri_vit.report.schema.parts import Design, Kind
 from mri_vit.report.words.notation import adjusted_p, counted, is_defined, listed, number, percent
@@ -91,7 +91,7 @@ def prediction_sets(found: SetFigures, verdict: Kind) -> PredictionSets:
 
 def absent_sets(absent: Absent) -> str:
     """Why there are no sets."""
-    if not isinstance(absent, TooFew):
+    if absent is None:
         return CENSORED
     of = f" of {absent.name}" if absent.name else ""
     return (

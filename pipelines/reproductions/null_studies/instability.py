@@ -83,8 +83,7 @@ def study(of: Scenario, seed: int) -> Found | None:
     score, mean, theirs = kinds.scored(of.endpoint, x, label, fold, new_x)
     scores, truth = tables(of.endpoint, score, label, mean)
     measured = prediction_sets.of_numbers if of.endpoint.kind == "continuous" else prediction_sets.of_classes
-    arguments = (scores.score if of.endpoint.kind == "continuous" else scores), truth
-    found = measured(of.endpoint, *arguments, fold if of.left_out else None, np.array([f"site {one}" for one in site]))
+    found = measured(of.endpoint, scores, truth, fold if of.left_out else None, np.array([f"site {one}" for one in site]))
     if not isinstance(found, Sets):
         return None
     figures = found.figures
@@ -106,7 +105,7 @@ def tables(
     endpoint: Endpoint, score: Float[np.ndarray, "n k"], label: Float[np.ndarray, "n 1"], mean: Float[np.ndarray, " n"]
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Scores and truth by patient, as the report has them."""
-    names = [f"p{i:04d}" for i in range(len(label))]
+    names = pd.Index([f"p{i:04d}" for i in range(len(label))])
     columns = {f"p{k}": score[:, k] for k in range(score.shape[1])} if endpoint.classes else {"score": score[:, 0]}
     of_label = {"label" if endpoint.classes else "truth": label[:, 0], "threshold": mean}
     return pd.DataFrame(columns, index=names), pd.DataFrame(of_label, index=names)
