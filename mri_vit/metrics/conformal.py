@@ -42,7 +42,7 @@ def class_p(
     array([1.  , 0.5 , 0.33])
     """
     score = numbers(score, "scores", axes=2)
-    label = classes(np.asarray(label) + 1, "labels", score.shape[1] + 1) - 1  # the unknown ones among them
+    classes(label[label != UNKNOWN], "labels", score.shape[1])
     refuse_unequal(scores=len(score), labels=len(label))
     group = None if group is None else grouped(group, len(score))
     found = np.empty_like(score)
@@ -130,7 +130,7 @@ def reach(residual: Numbers, group: Groups | None = None) -> Float[np.ndarray, "
 
 
 def cross_conformal_p(
-    score: Real[np.ndarray, "f m k"], calibration: Sequence[Sequence[Float[np.ndarray, " c"]]]
+    score: Real[np.ndarray, "f m k"], calibration: Sequence[Sequence[Float[np.ndarray, " _"]]]
 ) -> Float[np.ndarray, "m k"]:
     """The conformal p of each class for new patients whom every fold's model scored, compared within each fold.
 
@@ -156,7 +156,7 @@ def cross_conformal_p(
     return (1 + below) / (1 + of)
 
 
-def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarray, " c"]]) -> tuple[float, float]:
+def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarray, " _"]]) -> tuple[float, float]:
     """The interval for a new patient's number, whom every fold's model predicted: CV+.
 
     Formula: from the floor(alpha (n + 1))-th smallest of predicted_f - |residual_c| to the same place from above of

@@ -18,7 +18,7 @@ from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import conformal
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.intervals import wilson_interval
-from mri_vit.report.numbers.judged import averaged
+from mri_vit.report.numbers.judged import averaged, first_repeat
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.instability import Answer, ClassCoverage, SiteCoverage
 from mri_vit.report.schema.measured import ALPHA
@@ -78,7 +78,8 @@ def measure(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> Se
         return None
     rows = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == model)]
     scores = labels(endpoint).scores_by(endpoint, rows.astype({"score": float}), ["patient"])
-    truth = averaged(known).set_index("patient").reindex(scores.index)
+    thresholds = first_repeat(known).set_index("patient").threshold
+    truth = averaged(known).set_index("patient").assign(threshold=thresholds).reindex(scores.index)
     site_of = dict(zip(run.cohort.patient, run.cohort.site, strict=True)) if "site" in run.cohort else {}
     site = np.array([site_of.get(patient, "") for patient in scores.index], dtype=str)
     fold = rows.groupby("patient").fold.first().reindex(scores.index).to_numpy()

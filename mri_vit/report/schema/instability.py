@@ -80,7 +80,7 @@ class PredictionSets(Part):
 class Retrained(Part):
     """A patient's predictions by several trainings."""
 
-    trainings: int
+    trainings: int = Field(description="how many")
     low: Number = Field(description="the lowest prediction, on the scale of the endpoint's `instability`")
     high: Number = Field(description="the highest")
     called: str = Field(description="as most trainings call the patient; empty of a number")
