@@ -144,7 +144,7 @@ def _sites(found: SetFigures) -> list[str]:
         return []
     small = f" {counted(found.small_sites, 'site')} with fewer than {MIN_SITE} patients left out." if found.small_sites else ""
     if below := [site for site in found.sites if site.below]:
-        return [f"The guarantee is shown to fail in {listed([_site(site) for site in below])}: less than in the others.{small}"]
+        return [f"The share is shown to be lower than in the other sites in {listed([_site(site) for site in below])}.{small}"]
     least = min(found.sites, key=lambda site: site.covered / site.n)
     if any(is_defined(site.p) for site in found.sites):
         return [f"No site is shown to have less than the others; the least is {_site(least)}.{small}"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from reproductions.null_studies import instability
 from reproductions.null_studies.instability import MARKER, Scenario
 
