@@ -20,6 +20,7 @@ from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, SITE, is_com
 Answer = Callable[[Metrics], str]
 UNCERTAINTY = (  # of `methods_section.MEASURE_SENTENCES`, those with an interval or a test
     *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
+    *("instability", "prediction_sets"),
     *("auc", "harrell_c", "operating_point", "brier", "calibration", "auc_at", "integrated_brier"),
     *("hazard", "restricted_mean", "logrank"),
     *("chance_test:refitted", "chance_test:within folds", "chance_test:scores as given"),

@@ -9,6 +9,7 @@ functions make the sets. New patients are held against every fold's model. Share
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 import numpy as np
 import pandas as pd
 from jaxtyping import Float, Int
+from scipy.special import expit, logit
 
 from mri_vit.cli.arguments import Count
 from mri_vit.metrics import conformal, instability
@@ -45,6 +47,7 @@ class Scenario:
     shifted: str = ""
     left_out: bool = False  # sites in turn
     sites: int = SITES
+    scales: bool = False  # whether each fold's scores, in log odds, have a shift and a factor of their own
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Found:
     below: tuple[bool, ...]
     new: float
     new_answered: float
+    of_other_folds: float  # coverage, were patients compared with other folds' alone
     new_below_range: float  # share of classes of which new patients' coverage lies below the stated range
 
 
@@ -81,6 +85,10 @@ def study(of: Scenario, seed: int) -> Found | None:
     new_x, new_label = cohort_of(of.endpoint, random, OTHERS, of.effect)
     fold = site if of.left_out else kinds.fold_of_each(of.endpoint, label, seed)
     score, mean, theirs = kinds.scored(of.endpoint, x, label, fold, new_x)
+    if of.scales:
+        for k in np.unique(fold):
+            shift, factor = random.normal(), np.exp(random.normal())
+            score[fold == k], theirs[k] = (expit(shift + factor * logit(one)) for one in (score[fold == k], theirs[k]))
     scores, truth = tables(of.endpoint, score, label, mean)
     measured = prediction_sets.of_numbers if of.endpoint.kind == "continuous" else prediction_sets.of_classes
     found = measured(of.endpoint, scores, truth, fold if of.left_out else None, np.array([f"site {one}" for one in site]))
@@ -97,8 +105,17 @@ def study(of: Scenario, seed: int) -> Found | None:
         below=tuple(one.below for one in sites),
         new=new,
         new_answered=answered,
+        of_other_folds=_of_other_folds(of.endpoint, scores, truth, fold),
         new_below_range=below_range,
     )
+
+
+def _of_other_folds(endpoint: Endpoint, scores: pd.DataFrame, truth: pd.DataFrame, fold: Int[np.ndarray, " n"]) -> float:
+    if endpoint.kind == "continuous":
+        return math.nan
+    label = prediction_sets.class_labels(endpoint, truth)
+    p = conformal.class_p(prediction_sets.class_scores(endpoint, scores), label, fold)
+    return float((p[np.arange(len(label)), label] > conformal.ALPHA).mean())
 
 
 def tables(
@@ -173,6 +190,7 @@ def _whole(n: int, x: Float[np.ndarray, "n f"]) -> tuple[Int[np.ndarray, " n2"],
 
 SCENARIOS = (
     *(Scenario(endpoint, n, effect) for endpoint in ENDPOINTS for n in FOLDS for effect in (0.0, EFFECT)),
+    *(Scenario(MARKER, n, EFFECT, scales=True) for n in FOLDS),
     *(Scenario(MARKER, 300, EFFECT, shifted=shifted) for shifted in ("scanner", "effect")),
     *(Scenario(MARKER, 300, effect, left_out=True) for effect in (0.0, EFFECT)),
     *(Scenario(MARKER, 300, EFFECT, shifted="scanner", left_out=True, sites=sites) for sites in (4, 10)),
@@ -186,7 +204,11 @@ def main(*, studies: Count = 1000) -> None:
         every = [study(of, seed) for seed in range(studies)]
         found = [one for one in every if one]
         known = "known" if of.effect else "nothing known"
-        odd = f", site 0 of another {of.shifted}" * bool(of.shifted) + ", sites left out" * of.left_out
+        odd = (
+            f", site 0 of another {of.shifted}" * bool(of.shifted)
+            + ", sites left out" * of.left_out
+            + ", folds of unlike scales" * of.scales
+        )
         print(
             f"{of.endpoint.kind}, {of.patients} patients, {known}{odd}: {len(found)} of {studies} studies have sets", flush=True
         )
@@ -194,8 +216,10 @@ def main(*, studies: Count = 1000) -> None:
             continue
         mean = {name: 100 * np.mean([getattr(one, name) for one in found]) for name in ("coverage", "answered", "without_skill")}
         new = {name: 100 * np.mean([getattr(one, name) for one in found]) for name in ("new", "new_answered", "new_below_range")}
+        others = 100 * np.mean([one.of_other_folds for one in found])
         sites = 100 * np.mean([one.of_sites for one in found], axis=0)
         print(f"    held {mean['coverage']:.1f}; one answer {mean['answered']:.1f}, without skill {mean['without_skill']:.1f}")
+        print(f"    compared with other folds' patients alone: held {others:.1f}")
         print(f"    by site {' '.join(f'{one:.1f}' for one in sites)}")
         below = f"below the range {new['new_below_range']:.1f}"
         print(f"    new patients: held {new['new']:.1f}, one answer {new['new_answered']:.1f}, {below}")
