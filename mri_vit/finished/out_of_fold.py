@@ -15,6 +15,7 @@ from jaxtyping import Float
 from pydantic import Field
 
 from mri_vit.finished import of_kind
+from mri_vit.finished.answers import FoldScores, fold_scores
 from mri_vit.finished.prediction_document import OfRun
 from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics.within_fold import leak_level
@@ -65,6 +66,9 @@ class OutOfFold(Part):
     alive: tuple[Number, ...] = Field(
         default=(), description="share of the run's patients alive, or without the event, at the end of each month"
     )
+    fold_scores: tuple[FoldScores, ...] = Field(
+        default=(), description="that sets are made from; none of survival, or before 0.7"
+    )
 
 
 def of_study(study: Study, metrics: Metrics, predictions: pd.DataFrame) -> dict[str, OutOfFold]:
@@ -84,6 +88,7 @@ def of_endpoint(endpoint: Endpoint, rows: pd.DataFrame, metrics: Metrics, seed: 
         "repeats": int(rows.groupby("patient").repeat.nunique().max()) if len(rows) else 1,
         "scores": {str(column): _sorted(of_patients[column].to_numpy(float)) for column in of_patients if _is_score(str(column))},
         "groups": groups(endpoint, rows),
+        "fold_scores": fold_scores(endpoint, rows),
     }
     return OutOfFold(**found | of_kind.of(endpoint.kind).found(endpoint, rows, result, withheld, seed))
 

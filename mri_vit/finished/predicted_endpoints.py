@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Float
 
 from mri_vit.finished import of_kind
+from mri_vit.finished.answers import answer
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.finished.out_of_fold import OutOfFold
 from mri_vit.finished.prediction_document import AnyPredicted, NetworkScore, Prediction, Spread, is_trusted
@@ -37,7 +38,12 @@ def of_endpoint(
     reason = run.withheld if own else UNLEARNED
     shown = reason is None or (show_untrusted and reason != UNLEARNED)
     untrusted = "; ".join(filter(None, (doubt, reason))) or None
-    about = {"of_run": run.of_run, "withheld": None if shown else reason, "untrusted": untrusted if shown else None}
+    about: dict[str, Any] = {
+        "of_run": run.of_run,
+        "withheld": None if shown else reason,
+        "untrusted": untrusted if shown else None,
+    }
+    about["answer"] = answer(endpoint, own, run.fold_scores) if shown and not untrusted else None
     return of_kind.of(endpoint.kind).shown(endpoint, own if shown else None, run, untrusted, about)
 
 

@@ -50,7 +50,7 @@ from mri_vit.report.numbers import measures
 from mri_vit.report.pages import page_pictures, patient_pages
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.schema.parts import Step, Tumour
-from mri_vit.report.words import map_sentences, notation
+from mri_vit.report.words import instability, map_sentences, notation
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import complete, write_bytes
 from mri_vit.run.integrity import as_written, read_json
@@ -326,6 +326,7 @@ def write_page(
         title=notation.title,
         sequence=recipe.title,
         interval=notation.interval,
+        answer=instability.answer_in_words,
     )
     templates.tests.update(known=notation.is_defined)
     templates.globals.update(kinds=notation.KINDS, marks=notation.MARKS, symbols=notation.SYMBOLS)

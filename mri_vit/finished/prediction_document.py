@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field
 
 from mri_vit.kinds.kind import Measure
+from mri_vit.report.schema.instability import Answer
 from mri_vit.report.schema.parts import Estimate, Kind, Number, Part, Step, Tumour
 from mri_vit.report.schema.patients import MapKind, MapVerdict
 from mri_vit.settings.sections import Reason
@@ -234,6 +235,11 @@ class _Endpoint(Part):
     of_run: OfRun | None = Field(description="null where the run has no result for it")
     withheld: str | None = Field(description="why nothing is shown; null where something is")
     untrusted: str | None = Field(description="why it is unreliable, where it is shown on request; else null")
+    answer: Answer | None = Field(
+        default=None,
+        exclude_if=lambda found: found is None,
+        description="set that holds the right class, or the number, with a guarantee of 90 %; no key where there is none",
+    )
 
 
 class Binary(_Endpoint):

@@ -10,11 +10,24 @@ from typing import Any
 import pandas as pd
 
 from mri_vit.report import verdicts
-from mri_vit.report.numbers import chance, characteristics, comparisons, maps, oddities, patients, results, sites
+from mri_vit.report.numbers import (
+    chance,
+    characteristics,
+    comparisons,
+    instability,
+    maps,
+    oddities,
+    patients,
+    prediction_sets,
+    results,
+    sites,
+)
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
 from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
 from mri_vit.report.numbers.patients import MIN_PAIRS
+from mri_vit.report.numbers.prediction_sets import Absent, Sets
 from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
 from mri_vit.report.schema.measured import Caveats, ProbeFigures, SubgroupFigures, Worst
 from mri_vit.report.schema.metrics import (
@@ -41,6 +54,7 @@ from mri_vit.report.schema.patients import (
 )
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks, of_kind
+from mri_vit.report.words import instability as instability_words
 from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model, is_compared
 from mri_vit.settings.schema import Endpoint, Study
@@ -99,6 +113,15 @@ def metrics(run: Run) -> Metrics:
     first = {name: model for name, one in judged.items() for model in reversed(shown) if model in one.numbers}
     whose = {name: first.get(name, compared[0]) for name in judged} if compared else {}
     people = patients.measure(run, whose) if compared else ()
+    retrained = {
+        name: {model: instability.trainings(run, one.settings, model) for model in _drawn(one, shown)}
+        for name, one in judged.items()
+    }
+    sets: dict[str, dict[str, Sets | Absent]] = {
+        name: {model: prediction_sets.measure(run, one.settings, model, one.rows[model]) for model in _drawn(one, shown)}
+        for name, one in judged.items()
+    }
+    people = instability.beside(people, whose, retrained, sets)
     worst = patients.measure_failures(people, whose, seed)
     figures = maps.measure(run)
     evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.mask_supervised)
@@ -133,6 +156,14 @@ def metrics(run: Run) -> Metrics:
         internal=run.internal,
         drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
         new_hospital={name: _new_hospitals(run, one) for name, one in judged.items()} if external else {},
+        instability=_instability(judged, retrained, seed),
+        prediction_sets={name: made for name, found in sets.items() if (made := _sets(judged[name], found))},
+        no_sets={
+            name: instability_words.absent_sets(one)
+            for name, found in sets.items()
+            for one in list(found.values())[:1]
+            if not isinstance(one, Sets)
+        },
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -239,6 +270,33 @@ def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Re
         "probabilities": model_verdicts.probabilities(numbers, verdict),
     }
     return of_kind.of_result(numbers).result(numbers, sentences, limits, run.design)
+
+
+def _drawn(judged: Judged, shown: Sequence[str]) -> list[str]:
+    return [model for model in shown if model in judged.numbers]
+
+
+def _instability(
+    judged: Mapping[str, Judged], retrained: Mapping[str, Mapping[str, Sequence[instability.Trainings]]], seed: int
+) -> dict[str, dict[str, tuple[Instability, ...]]]:
+    """By endpoint and model that was trained several times."""
+    found = {
+        name: {
+            model: tuple(instability_words.instability(instability.figures(judged[name].settings, one, seed)) for one in several)
+            for model, several in models.items()
+            if several
+        }
+        for name, models in retrained.items()
+    }
+    return {name: models for name, models in found.items() if models}
+
+
+def _sets(judged: Judged, found: Mapping[str, Sets | Absent]) -> dict[str, PredictionSets]:
+    return {
+        model: instability_words.prediction_sets(one.figures, judged.verdicts[model].kind)
+        for model, one in found.items()
+        if isinstance(one, Sets)
+    }
 
 
 def _failures(worst: Worst, verdict: Kind) -> Failures:

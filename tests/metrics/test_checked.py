@@ -207,6 +207,8 @@ def test_every_public_function_is_held_to_these_rules():
         "added_value",
         "checked",
         "comparison",
+        "conformal",
+        "instability",
         "intervals",
         "risk_sets",
         "sample_size",

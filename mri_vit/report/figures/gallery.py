@@ -12,17 +12,20 @@ from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
 from mri_vit.report.figures import competing, map_figures, of_kind, panels
+from mri_vit.report.figures.instability import instability
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
+from mri_vit.report.numbers.instability import trainings
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import SurvivalSubgroup
 from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
+from mri_vit.report.words.instability import what
 from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
-from mri_vit.report.words.run_facts import visible
+from mri_vit.report.words.run_facts import chief, visible
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
@@ -49,6 +52,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
             )
         yield from of_kind.of(endpoint.kind).draw(run, endpoint, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
+        yield from _instability(run, metrics, endpoint)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
     if metrics.map_scores:
@@ -143,6 +147,14 @@ def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]
         marked = "the event" if getattr(measured, "competing", None) else part(measured.kind, "labels").marked_as
         measure = f"{symbol(overall)}, 95 % interval (patients{f', {marked}' if marked else ''})"
         yield file_name("subgroups", name, model), panels.forest(groups, measure)
+
+
+def _instability(run: Run, metrics: Metrics, endpoint: Endpoint) -> Iterator[tuple[str, Figure]]:
+    """The instability plot of each model that is reported at length and was trained several times."""
+    for model, found in metrics.instability.get(endpoint.name, {}).items():
+        if model in chief(metrics):
+            name = what(found[0].scale, found[0].days, found[0].unit)
+            yield file_name("instability", endpoint.name, model), instability(trainings(run, endpoint, model)[0], name)
 
 
 def _patients(sub: AnySubgroup) -> str:

@@ -16,6 +16,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Part
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, Patient
 
+SET_PARTS = ("classes", "sites")
 Cells = dict[str, Any]  # of one row, by column
 T = TypeVar("T")
 
@@ -39,6 +40,14 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
         "subgroups": ({"endpoint": name, **_cells(row)} for name, e in metrics.endpoints.items() for row in e.subgroups),
         "pairs": ({"endpoint": name, **_row(pair)} for name, e in metrics.endpoints.items() for pair in e.pairs),
         "added_value": _hazard_ratios(metrics),
+        "instability": ({**head, **_row(one)} for head, found in _by_model(metrics.instability) for one in found),
+        "prediction_sets": ({**head, **_row(one)} for head, one in _by_model(metrics.prediction_sets)),
+        "coverage": (
+            {**head, "of": kind, **_cells(one)}
+            for head, found in _by_model(metrics.prediction_sets)
+            for kind in SET_PARTS
+            for one in getattr(found, kind)
+        ),
         "drift": ({**head, **_row(drift)} for head, drifts in _by_model(metrics.drift) for drift in drifts),
         "new_hospital": ({**head, **_row(expected)} for head, expected in _by_model(metrics.new_hospital)),
         "map_scores": ({**head, **_row(result)} for head, result in _map_results(metrics.map_scores)),
@@ -133,6 +142,9 @@ def _patient(one: Patient) -> Cells:
     """A row per patient; for each endpoint columns such as `mgmt.error`."""
     cells = _cells(one)
     several = {key: " ".join(cells[key]) for key in ("sessions", "maps")} | {"findings": "; ".join(cells["findings"])}
+    for of in cells["endpoints"].values():
+        if "answer" in of:
+            of["answer"]["classes"] = " ".join(of["answer"]["classes"])
     return _flat({**cells, **several, "endpoints": {}}) | _flat(cells["endpoints"])
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import Endpoint
 from mri_vit.report.schema.parts import (
     Design,
@@ -193,6 +194,19 @@ class Metrics(Part):
         default={}, description="by endpoint and model, of an evaluation on another cohort; empty of any other"
     )
     new_hospital: dict[str, dict[str, NewHospital]] = Field(default={}, description="by endpoint and model; likewise")
+    instability: dict[str, dict[str, tuple[Instability, ...]]] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="by endpoint and compared model that is shown: over repeats, over seeds; no key where trained once",
+    )
+    prediction_sets: dict[str, dict[str, PredictionSets]] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="by endpoint and such a model; no key without any, or before 0.7",
+    )
+    no_sets: dict[str, str] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint without sets why there are none, in words"
+    )
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")
     stale: dict[Literal["maps", "scores", "mean maps"], int] = Field(description="how many of an earlier kind are left out")

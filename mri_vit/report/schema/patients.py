@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from mri_vit.report.schema.instability import Answer, Retrained
 from mri_vit.report.schema.parts import Estimate, Kind, Mean, Number, Part
 from mri_vit.settings.sections import AnyMethod
 
@@ -81,6 +82,12 @@ class PatientResult(Part):
     )
     wrong: Number = Field(description="of these pairs, those that the scores rank the wrong way, ties counting one half")
     error: Number = Field(description="`wrong` / `pairs`; 0.5 by chance; null without a pair")
+    retrained: Retrained | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="no key of a patient who was predicted by one training"
+    )
+    answer: Answer | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="set with a guarantee; no key where there are none"
+    )
 
 
 class Patient(Part):

@@ -14,11 +14,12 @@ BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_S
     "calibration": ("calibration", "calibration_at", "log_loss", "r_squared", "recalibrated"),
     "competing risks": (),
     "clusters": ("within_sites",),
-    "instability": ("retraining", "retraining:seeds"),
+    "instability": ("retraining", "retraining:seeds", "instability", "prediction_sets"),
     "net benefit": ("net_benefit", "decision_at"),
     "subgroups": (),
     "uncertainty": (
         *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
+        *("instability", "prediction_sets"),
         *("auc", "harrell_c", "operating_point", "brier", "calibration", "auc_at", "integrated_brier"),
         *("hazard", "restricted_mean", "logrank"),
         *("chance_test:refitted", "chance_test:within folds", "chance_test:scores as given"),

@@ -56,12 +56,24 @@ def result_lines(metrics: Metrics) -> list[str]:
         for name, model, found in run_facts.results(metrics)
         for other, test in [*found.versus_controls.items(), *([(OWN, found.versus_own)] if found.versus_own else [])]
     ]
+    lines += _of_single_patients(metrics)
     for name, model, _ in run_facts.results(metrics):
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
             lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
+
+
+def _of_single_patients(metrics: Metrics) -> list[str]:
+    """How stable predictions are, and what sets with a guarantee say."""
+    sentences = {
+        (name, model): list(found[0].sentences) for name, of in metrics.instability.items() for model, found in of.items()
+    }
+    for name, of in metrics.prediction_sets.items():
+        for model, sets in of.items():
+            sentences.setdefault((name, model), []).extend(sets.sentences)
+    return [f"**{escape(name)}**, {escape(model)}: {escape(' '.join(found))}" for (name, model), found in sentences.items()]
 
 
 def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:

@@ -114,6 +114,13 @@ MEASURE_SENTENCES = {
     "retraining": "The expected range of another training is a 95 % prediction interval from the trainings made.",
     "retraining:seeds": "These trainings are the single networks of several seeds in a fold; the model's score is their "
     "mean, which varies less.",
+    "instability": "Instability of single predictions was measured over these trainings [@rileyinstability]: by the mean "
+    "absolute difference of two trainings' predictions (MAPE), compared with that of two patients, and by how often two "
+    "trainings call a patient differently.",
+    "prediction_sets": "Sets of classes, and intervals of numbers, that hold the right one with a probability of 90 %, in each "
+    "class, were made by cross-conformal prediction [@vovk,vovkclasses]: a patient's score is compared with the out-of-fold "
+    "scores of all other patients of the class. Sites are compared by the exact conditional test of how many of their sets miss, "
+    "within classes; where they are left out in turn, by Student's t on the scatter of the other sites.",
     "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model, and compared "
     "with that of all pairs by the same paired test; sites with enough patients were compared with the mean of the others.",
     "versus_controls:binary": "The judged AUCs were compared with each control's by DeLong's paired test, of pairs "

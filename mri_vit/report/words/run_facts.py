@@ -14,6 +14,7 @@ from mri_vit.report.schema.measured import Worst
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.schema.parts import OWN, TABLES, Design, Kind
 from mri_vit.report.schema.patients import Association, Cell, Patient, PatientResult, Row, Split, Table1
+from mri_vit.report.words.instability import answer_in_words, range_in_words
 from mri_vit.report.words.notation import adjusted_p, escape, in_words, is_defined, listed, number, symbol, title
 from mri_vit.settings import recipe
 from mri_vit.settings.recipe import NOT_COMPARED, is_compared
@@ -247,6 +248,8 @@ class PatientLine:
     score: str
     rank: str
     error: str
+    retrained: str
+    answer: str
 
 
 def patient_lines(metrics: Metrics, person: Patient) -> list[PatientLine]:
@@ -261,10 +264,17 @@ def patient_lines(metrics: Metrics, person: Patient) -> list[PatientLine]:
             score=result.predicted or number(result.score),
             rank=rank_in_words(result),
             error=error_in_words(result),
+            retrained=_retrained(metrics, name, card.model, result),
+            answer=answer_in_words(result.answer) if result.answer else "–",
         )
         for name, card in metrics.cards.items()
         if (result := person.endpoints.get(name))
     ]
+
+
+def _retrained(metrics: Metrics, endpoint: str, model: str, result: PatientResult) -> str:
+    found = metrics.instability.get(endpoint, {}).get(model)
+    return range_in_words(result.retrained, found[0]) if found and result.retrained else "–"
 
 
 def label_in_words(result: PatientResult) -> str:
