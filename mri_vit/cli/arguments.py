@@ -97,6 +97,7 @@ StudyFile = Annotated[Path, Parameter(help="Study file, or the folder of a run."
 Count = Annotated[int, Parameter(validator=Number(gte=1))]  # of patients, or of parallel jobs
 Several = Annotated[int, Parameter(validator=Number(gte=2))]  # at least two, to have a spread
 Share = Annotated[float, Parameter(validator=Number(gt=0, lt=1))]
+Margin = Annotated[float, Parameter(validator=Number(gt=0, lt=0.5))]  # of an AUC or C, whose best less chance is 0.5
 Deaths = Annotated[float, Parameter(validator=Number(gt=0, lte=1))]
 Discrimination = Annotated[float, Parameter(validator=Number(gt=0.5, lt=1))]  # an AUC or C
 Seed = Annotated[int, Parameter(validator=Number(gte=0))]  # NumPy takes no other

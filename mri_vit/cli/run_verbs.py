@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from mri_vit.cli.arguments import Output, Overrides, StudyFile, as_written, loaded, trained
+from mri_vit.cli.arguments import Margin, Output, Overrides, StudyFile, as_written, loaded, trained
 from mri_vit.errors import UsageError
 from mri_vit.run import files
 from mri_vit.settings.defaults import CARD
@@ -79,6 +79,7 @@ def report(
     numbers: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     grades: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     competing: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    margin: Margin | None = None,
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
@@ -101,6 +102,8 @@ def report(
         With --predictions: endpoints whose classes are grades, in the order of the table's rows.
     competing
         With --predictions: survival endpoints with 2 in the event column for an event that came first, such as another death.
+    margin
+        With --predictions: a model is not inferior to another whose AUC or C it falls short of by less (report.margin).
     patient_pages
         Write a page per patient even for more than 5,000 patients.
     """
@@ -108,7 +111,7 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not (predictions or subgroups or numbers or grades or competing) and design == "cross-validation":
+    if study and not (predictions or subgroups or numbers or grades or competing or margin) and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -122,7 +125,7 @@ def report(
         from mri_vit.report.reading.foreign_table import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
-        declared = Declared(design == "external", subgroups, numbers, grades, competing)
+        declared = Declared(design == "external", subgroups, numbers, grades, competing, margin)
         report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(

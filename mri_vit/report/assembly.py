@@ -14,6 +14,7 @@ from mri_vit.report.numbers import (
     chance,
     characteristics,
     comparisons,
+    hospitals,
     instability,
     maps,
     oddities,
@@ -27,6 +28,7 @@ from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluation
 from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.numbers.prediction_sets import Absent, Sets
 from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.schema.hospitals import Hospitals
 from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
 from mri_vit.report.schema.measured import Caveats, ProbeFigures, SubgroupFigures, Worst
@@ -53,8 +55,9 @@ from mri_vit.report.schema.patients import (
     ShownMap,
 )
 from mri_vit.report.verdicts import Verdict
-from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks, of_kind
+from mri_vit.report.words import caveats, map_sentences, margins, model_verdicts, networks, of_kind
 from mri_vit.report.words import instability as instability_words
+from mri_vit.report.words.hospitals import hospital_sentences
 from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model, is_compared
 from mri_vit.settings.schema import Endpoint, Study
@@ -164,6 +167,9 @@ def metrics(run: Run) -> Metrics:
             for one in list(found.values())[:1]
             if not isinstance(one, Sets)
         },
+        hospitals={name: found for name, one in judged.items() if (found := _hospitals(run, one))},
+        margin=study.report.margin,
+        margins=margins.margins(numbers, {name: one.verdicts for name, one in judged.items()}, study.report.margin),
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -336,6 +342,17 @@ def _drifts(run: Run, judged: Judged) -> dict[str, tuple[CalibrationDrift, ...]]
 def _new_hospitals(run: Run, judged: Judged) -> dict[str, NewHospital]:
     expected = {model: sites.new_hospital(judged.settings, rows, run.cohort) for model, rows in judged.honest.items()}
     return {model: NewHospital(**vars(one), sentence=caveats.expectation_sentence(one)) for model, one in expected.items() if one}
+
+
+def _hospitals(run: Run, judged: Judged) -> dict[str, Hospitals]:
+    """Of each compared model by hospital."""
+    compared = {model: rows for model, rows in judged.rows.items() if model in judged.numbers and is_compared(model)}
+    found = {model: hospitals.measure(run, judged.settings, rows) for model, rows in compared.items()}
+    return {
+        model: Hospitals(**vars(one), sentences=hospital_sentences(judged.numbers[model], one))
+        for model, one in found.items()
+        if one
+    }
 
 
 def _predicted(endpoints: Mapping[str, AnyEndpoint], model: str) -> dict[str, Kind]:

@@ -181,6 +181,9 @@ class Report(Section):
     subgroups: tuple[str, ...] = Field(
         default=("sex", "age", "site"), description="Columns of the cohort table whose groups are reported, where present."
     )
+    margin: float | None = Field(
+        default=None, gt=0, lt=0.5, description="Difference of AUC or C below which a model is not inferior to another."
+    )
     expected_verdicts: dict[str, Literal["better", "chance"]] = Field(
         default={}, description="Expected verdict by endpoint, of a simulated cohort."
     )

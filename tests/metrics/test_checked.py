@@ -30,6 +30,7 @@ from mri_vit.metrics import (
     ipcw,
     multiclass,
     ordinal,
+    site_calibration,
     survival,
 )
 
@@ -80,6 +81,8 @@ OF_LABELS: dict[str, Callable] = {
     "integrated_calibration_index": calibration.integrated_calibration_index,
     "scaled_brier": calibration.scaled_brier,
     "probability_intervals": lambda y, x: calibration.probability_intervals(y, x, THRESHOLDS, generator(), 20),
+    "site_slope": site_calibration.site_slope,
+    "log_observed_to_expected": site_calibration.log_observed_to_expected,
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,
     "net_benefit": lambda y, x: decision.net_benefit(y, x, THRESHOLDS),
@@ -121,6 +124,7 @@ OF_EVENTS: dict[str, Callable] = {
     "pseudo_incidence": lambda y, x: competing_risks.pseudo_incidence(x, y, none(x), 3.0),
     "cumulative_hazard": lambda y, x: competing_risks.cumulative_hazard(x, y, DAYS),
     "grays_test": lambda y, x: competing_risks.grays_test(x, y, none(x), x > np.median(x)),
+    "log_observed_to_expected_by": lambda y, x: site_calibration.log_observed_to_expected_by(x, y, other(x) ** 2, 3.0),
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
@@ -198,7 +202,10 @@ def public(rooms: tuple[ModuleType, ...]) -> set[str]:
 
 
 def test_every_public_function_is_held_to_these_rules():
-    rooms = calibration, calibration_curve, competing_risks, concordance, cox, decision, discrimination, ipcw, survival
+    rooms = (
+        *(calibration, calibration_curve, competing_risks, concordance, cox, decision, discrimination, ipcw),
+        *(site_calibration, survival),
+    )
     without_flags = continuous, multiclass, ordinal
     assert public(rooms) == {*ALL, *WITHOUT_FLAGS, *OF_CHECKED}
     assert public(without_flags) == {*OF_CLASSES, *OF_CALLS, *OF_NUMBERS}
@@ -206,9 +213,11 @@ def test_every_public_function_is_held_to_these_rules():
     assert here - {room.__name__.rsplit(".", 1)[1] for room in (*rooms, *without_flags)} == {
         "added_value",
         "checked",
+        "clusters",
         "comparison",
         "conformal",
         "instability",
+        "equivalence",
         "intervals",
         "risk_sets",
         "sample_size",

@@ -11,6 +11,7 @@ from scipy.special import logit
 
 from mri_vit.metrics import discrimination, transportability
 from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc
+from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected, site_slope
 from mri_vit.metrics.within_fold import PairErrors, label_errors
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.judged import averaged, flags, floats, outside
@@ -60,6 +61,12 @@ class BinaryMeasures(Measures):
         value, positive = discrimination.auc(truth, score), int(truth.sum())
         variance = discrimination.delong_variance(truth, score)
         return value, *wilson_of_auc(value, variance, positive, len(people) - positive, refits=refits)
+
+    def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
+        truth, score = flags(people.truth), floats(people.score)
+        if outside(score):
+            return {}
+        return {"slope": site_slope(truth, score), "observed_to_expected": log_observed_to_expected(truth, score)}
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return label_errors(flags(rows.truth), floats(rows.score), group)

@@ -16,7 +16,6 @@ from mri_vit.report.words import caveats
 from mri_vit.report.words.endpoint_results import (
     ADJUSTED,
     RETRAINED,
-    SITES,
     TEST,
     Measure,
     chance_test_in_words,
@@ -24,7 +23,6 @@ from mri_vit.report.words.endpoint_results import (
     retrained,
     rows_of,
     scaled_in_words,
-    sites_in_words,
     spread,
 )
 from mri_vit.report.words.notation import adjusted_p, between, interval, is_defined, is_known, judged, number
@@ -124,7 +122,6 @@ MEASURES: tuple[Measure, ...] = (
     Measure(TEST, chance_test_in_words),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, retrained),
-    Measure(SITES, sites_in_words),
     Measure("Average precision [bootstrap 95 %]", lambda r: interval(r.average_precision, r.n)),
     Measure("Prevalence, the average precision of chance", lambda r: number(r.average_precision.chance)),
     Measure("Brier score [bootstrap 95 %]", lambda r: r.brier and interval(r.brier, r.n, 4)),

@@ -7,6 +7,7 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.metrics import concordance, ipcw, transportability
+from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected_by
 from mri_vit.metrics.within_fold import PairErrors, survival_errors
 from mri_vit.report.numbers import survival
 from mri_vit.report.numbers.judged import chances_alive, competing, first_repeat, flags, floats, outcome
@@ -18,6 +19,7 @@ from mri_vit.report.schema.competing import EVENT, NEITHER
 from mri_vit.report.schema.measured import DriftFigures, Measurement
 from mri_vit.settings.schema import Endpoint
 
+SITE_DAY = 365.0  # by which a site's deaths are counted: most sites are followed for a year
 DRIFT_DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
 
 
@@ -35,6 +37,14 @@ class SurvivalMeasures(Measures):
 
     def marked(self, people: pd.DataFrame) -> Bool[np.ndarray, " n"]:
         return flags(people.event)
+
+    def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
+        """Of deaths within a year."""
+        if SITE_DAY not in alive:
+            return {}
+        here = people.set_index("patient").join(alive, how="inner")
+        died = floats(here.time_days), flags(here.event)
+        return {"observed_to_expected": log_observed_to_expected_by(*died, floats(pd.Series(here[SITE_DAY])), SITE_DAY)}
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return survival_errors(floats(rows.time_days), flags(rows.event), floats(rows.score), group)

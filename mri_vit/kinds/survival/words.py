@@ -29,7 +29,6 @@ from mri_vit.report.words import caveats, competing
 from mri_vit.report.words.endpoint_results import (
     ADJUSTED,
     RETRAINED,
-    SITES,
     TEST,
     Measure,
     chance_test_in_words,
@@ -37,7 +36,6 @@ from mri_vit.report.words.endpoint_results import (
     retrained,
     rows_of,
     scaled_in_words,
-    sites_in_words,
     spread,
 )
 from mri_vit.report.words.notation import adjusted_p, counted, escape, interval, is_defined, is_known, judged, number, p_value
@@ -201,7 +199,6 @@ MEASURES: tuple[Measure, ...] = (
     Measure(TEST, chance_test_in_words),
     Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
     Measure(RETRAINED, retrained),
-    Measure(SITES, sites_in_words),
     Measure("Log-rank of the risk groups", _logrank),
     Measure("Gray's test of the risk groups", lambda r: competing.grays_test_in_words(r.competing)),
     Measure("Hazard ratio per standard deviation of the risk [95 %]", lambda r: _hazard(r.hazard.per_sd, r.n)),

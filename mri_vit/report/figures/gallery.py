@@ -12,6 +12,7 @@ from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
 from mri_vit.report.figures import competing, map_figures, of_kind, panels
+from mri_vit.report.figures.hospitals import hospital_figures
 from mri_vit.report.figures.instability import instability
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
@@ -51,6 +52,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
                 panels.forest([(title(endpoint.name), rows)], "95 % interval (dashed: chance)"),
             )
         yield from of_kind.of(endpoint.kind).draw(run, endpoint, measured, survivors)
+        yield from hospital_figures(metrics, endpoint.name)
         yield from _subgroups(endpoint.name, measured)
         yield from _instability(run, metrics, endpoint)
         if run.internal and (rows := _beside(metrics, endpoint.name)):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, ndtr
+from scipy.special import ndtr
 from scipy.stats import kruskal
 from scipy.stats import t as student
 
@@ -20,7 +20,7 @@ from mri_vit.kinds.kind import labels
 from mri_vit.metrics import within_fold
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.sample_size import Detection
-from mri_vit.metrics.transportability import i_squared, prediction_interval, random_effects
+from mri_vit.metrics.transportability import i_squared, of_arcsine, prediction_interval, random_effects, spread_of_figures
 from mri_vit.metrics.within_fold import WithinFold
 from mri_vit.report.numbers import measures
 from mri_vit.report.numbers.judged import averaged, first_repeat, fold_of, rarer
@@ -221,14 +221,16 @@ def _within_sites(
 
 
 def between_sites(endpoint: Endpoint, alone: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
-    """How figures of single sites differ, on the logit, of those with patients enough; and which are worse than the others.
+    """How figures of single sites with patients enough differ, on the arcsine scale; and which are worse than the others.
 
     A site is compared with the mean of the others, each weighing as its variance has it; Holm's method over the sites.
     """
     large = {site: here for site, here in alone.items() if rarer(endpoint, here) >= MIN_OF_SITE}
-    enough = {site: one for site, here in large.items() if np.isfinite(one := measures.of(endpoint).figure(here).on_logit).all()}
+    pooled = {site: measures.of(endpoint).figure(here).on_arcsine for site, here in large.items()}
+    enough = {site: one for site, one in pooled.items() if np.isfinite(one).all()}
     values, variances = np.array(list(enough.values())).reshape(-1, 2).T
-    low, high = expit(prediction_interval(values, variances)).tolist() if len(enough) >= MIN_SITES else (math.nan, math.nan)
+    ends = prediction_interval(values, variances) if len(enough) >= MIN_SITES else (math.nan, math.nan)
+    low, high = of_arcsine(np.array(ends)).tolist()
     weight = 1 / variances
     others = weight.sum() - weight
     with np.errstate(invalid="ignore", divide="ignore"):  # of one site there are no others
@@ -237,7 +239,7 @@ def between_sites(endpoint: Endpoint, alone: Mapping[str, pd.DataFrame]) -> dict
     return {
         "compared_sites": len(enough),
         "i_squared": i_squared(values, variances),
-        "tau": random_effects(values, variances).tau,
+        "tau": spread_of_figures(random_effects(values, variances)),
         "between": None if math.isnan(low) else Interval(low=low, high=high),
         "worse": tuple(site for site, of_site in zip(enough, p.tolist(), strict=True) if of_site <= ALPHA),
     }

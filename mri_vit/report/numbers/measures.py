@@ -10,10 +10,11 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
-from scipy.special import logit
 
 from mri_vit.kinds.kind import Labels, part
 from mri_vit.metrics.discrimination import wilson_of_c
+from mri_vit.metrics.site_calibration import Normal
+from mri_vit.metrics.transportability import on_arcsine
 from mri_vit.metrics.within_fold import PairErrors, WithinFold
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables
 from mri_vit.report.reading.run import Run
@@ -31,10 +32,9 @@ class Figure(NamedTuple):
     patients: float
 
     @property
-    def on_logit(self) -> tuple[float, float]:
-        """Value and variance of its logit, by the delta method; half a patient is added on either side, so that 1 has one."""
-        value = (self.value * self.patients + 0.5) / (self.patients + 1)
-        return float(logit(value)), 1 / (self.patients * value * (1 - value))
+    def on_arcsine(self) -> tuple[float, float]:
+        """Value and variance on the scale on which sites are pooled (`transportability.on_arcsine`); NaN where undefined."""
+        return on_arcsine(self.value, self.patients)
 
 
 @dataclass(frozen=True)
@@ -98,6 +98,13 @@ class Measures(ABC):
         found = self.within(people, np.zeros(len(people)))
         low, high = self.interval(found.value, found.variance, found.error, people, refits)
         return found.value, low, high
+
+    def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
+        """Of probabilities of one site's patients: `slope`, and the logarithm of O:E; nothing of a kind without a rule.
+
+        `alive` are predicted probabilities of survival, as `judged.chances_alive` gives them.
+        """
+        return {}
 
     @abstractmethod
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:

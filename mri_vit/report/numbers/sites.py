@@ -11,22 +11,21 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 from jaxtyping import Int, Shaped
-from scipy.special import expit, logit
 from scipy.stats import norm
 
 from mri_vit.metrics import intervals
 from mri_vit.metrics import transportability as metric
-from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval, prediction_interval, random_effects
+from mri_vit.metrics.transportability import ASSUMED_TAU, assumed_interval
 from mri_vit.metrics.within_fold import inflation
 from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.hospitals import large_sites, pooled_figure
 from mri_vit.report.numbers.judged import averaged, known_rows, rarer
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.measured import MIN_OF_SITE, MIN_SITES, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
+from mri_vit.report.schema.measured import MIN_OF_SITE, PERMUTATIONS, DriftFigures, Expectation, ProbeFigures
 from mri_vit.report.schema.parts import Drift, Estimate, SiteFigure
 from mri_vit.settings.recipe import VIT
 from mri_vit.settings.schema import Endpoint
@@ -58,21 +57,6 @@ def drift_of(found: metric.Drift) -> Drift:
     return Drift(internal=inside, external=outside, difference=difference)
 
 
-class Figure(NamedTuple):
-    """An AUC or C with its 95 % interval, and the number of patients at which a share has the same variance."""
-
-    value: float
-    low: float
-    high: float
-    patients: float
-
-    @property
-    def on_logit(self) -> tuple[float, float]:
-        """Value and variance of its logit, by the delta method; half a patient is added on either side, so that 1 has one."""
-        value = (self.value * self.patients + 0.5) / (self.patients + 1)
-        return float(logit(value)), 1 / (self.patients * value * (1 - value))
-
-
 def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -> Expectation | None:
     """The interval from the sites of this cohort where enough have patients enough, else by an assumed heterogeneity.
 
@@ -80,25 +64,23 @@ def new_hospital(endpoint: Endpoint, rows: pd.DataFrame, cohort: pd.DataFrame) -
     variance.
     """
     people = averaged(rows)
-    named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else None
-    by_site = [(str(site), here) for site, here in people.groupby(named) if str(site)] if named is not None else []
-    enough = [(site, here) for site, here in by_site if rarer(endpoint, here) >= MIN_OF_SITE]
-    figures = [measures.of(endpoint).figure(here) for _, here in enough]
+    named = people.patient.map(dict(zip(cohort.patient, cohort.site, strict=True))) if "site" in cohort else ""
+    people = people.assign(site=named).fillna({"site": ""})
+    large = large_sites(endpoint, people.loc[people.site != ""])
+    figures = {site: measures.of(endpoint).figure(here) for site, here in large.items()}
     sites = tuple(
-        SiteFigure(site=site, n=len(here), value=one.value, low=one.low, high=one.high)
-        for (site, here), one in zip(enough, figures, strict=True)
+        SiteFigure(site=site, n=len(large[site]), value=one.value, low=one.low, high=one.high)
+        for site, one in sorted(figures.items())
     )
     expect = partial(
         Expectation,
         measure=measures.of(endpoint).labels.measure,
         sites=sites,
-        left_out=len(by_site) - len(enough),
+        left_out=people.site[people.site != ""].nunique() - len(sites),
     )
-    if len(sites) >= MIN_SITES:
-        values, variances = np.array([one.on_logit for one in figures]).T
-        found = random_effects(values, variances)
-        value, low, high = expit([found.mean, *prediction_interval(values, variances)]).tolist()
-        return expect(method="sites", value=value, low=low, high=high, tau=found.tau)
+    if found := pooled_figure(list(figures.values())):
+        pooled, _ = found
+        return expect(method="sites", value=pooled.value, low=pooled.prediction.low, high=pooled.prediction.high, tau=pooled.tau)
     whole = measures.of(endpoint).figure(people)
     if rarer(endpoint, people) < MIN_OF_SITE or math.isnan(whole.low):
         return None

@@ -50,6 +50,9 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
         ),
         "drift": ({**head, **_row(drift)} for head, drifts in _by_model(metrics.drift) for drift in drifts),
         "new_hospital": ({**head, **_row(expected)} for head, expected in _by_model(metrics.new_hospital)),
+        "hospitals": ({**head, **_row(found)} for head, found in _by_model(metrics.hospitals)),
+        "hospital_figures": ({**head, **_row(site)} for head, found in _by_model(metrics.hospitals) for site in found.sites),
+        "margins": ({**head, **_row(test)} for head, found in _by_model(metrics.margins) for test in found.tests),
         "map_scores": ({**head, **_row(result)} for head, result in _map_results(metrics.map_scores)),
         "comparator_map_scores": (
             {"model": model, **head, **_row(result)}

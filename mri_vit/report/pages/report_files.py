@@ -23,7 +23,7 @@ from mri_vit.explain.methods.catalogue import METHODS
 from mri_vit.explain.outputs.overlays import nearly_even
 from mri_vit.kinds.kind import with_article
 from mri_vit.report import assembly, verdicts
-from mri_vit.report.figures import gallery
+from mri_vit.report.figures import gallery, hospitals
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
 from mri_vit.report.reading.foreign_table import UNDECLARED, Declared, run_from_tables
 from mri_vit.report.reading.run import Run, read_run
@@ -196,6 +196,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         visible=lambda models: run_facts.visible(metrics, models),
         file_name=notation.file_name,
         measures=endpoint_results.measure_rows,
+        most_hospitals=hospitals.MOST,
         kinds=notation.KINDS,
         marks=notation.MARKS,
         controls=notation.EXPLAINED,

@@ -30,6 +30,7 @@ class Declared(NamedTuple):
     numbers: tuple[str, ...] = ()  # endpoints that are numbers
     grades: tuple[str, ...] = ()  # endpoints whose classes are grades, in the order of their rows
     competing: tuple[str, ...] = ()  # endpoints of survival whose event 2 is one that came first
+    margin: float | None = None  # of non-inferiority and equivalence
 
 
 UNDECLARED = Declared()
@@ -80,7 +81,7 @@ def run_from_tables(
         prepared=output,
         output=output,
         endpoints=endpoints,
-        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *declared.subgroups)))),
+        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *declared.subgroups))), margin=declared.margin),
     )
     return Run(
         design="held-out" if declared.held_out else "table",

@@ -11,8 +11,10 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.report.schema.hospitals import Hospitals
 from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import Endpoint
+from mri_vit.report.schema.margins import Margins
 from mri_vit.report.schema.parts import (
     Design,
     Drift,
@@ -134,7 +136,7 @@ class NewHospital(Part):
     value: Number = Field(description="mean over the sites, or this cohort's own")
     low: Number = Field(description="lower end of the 95 % prediction interval")
     high: Number = Field(description="upper end of it")
-    tau: Number = Field(description="between-site standard deviation: of the logit, estimated; of the AUC or C, assumed")
+    tau: Number = Field(description="standard deviation of the AUC or C between sites, estimated or assumed")
     sites: tuple[SiteFigure, ...] = Field(description="sites with patients enough, whichever the method")
     left_out: int = Field(description="sites with too few patients")
     sentence: str = Field(description="the same in words")
@@ -206,6 +208,15 @@ class Metrics(Part):
     )
     no_sets: dict[str, str] = Field(
         default={}, exclude_if=lambda found: not found, description="by endpoint without sets why there are none, in words"
+    )
+    hospitals: dict[str, dict[str, Hospitals]] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint and compared model; no key without two hospitals"
+    )
+    margin: float | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="`report.margin`; no key where it is unset"
+    )
+    margins: dict[str, dict[str, Margins]] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint and compared model; no key without a margin"
     )
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")

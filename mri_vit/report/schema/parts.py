@@ -145,12 +145,12 @@ class WithinSites(Part):
     p: Number = Field(description="one-sided p of so high a value, not adjusted, with the inflation of the test against chance")
     least: Number = Field(description="least figure of a site")
     most: Number = Field(description="largest figure of a site")
-    i_squared: Number = Field(description="share of the variance of the logits of sites' figures that is beyond chance (I²)")
+    i_squared: Number = Field(description="share of the variance of sites' figures that is beyond chance (I²)")
     confounded: bool = Field(description="better than chance over all patients, and within sites shown to be less and not better")
     difference: Estimate | None = Field(default=None, description="figure of all pairs within a fold, less `value`; paired")
     difference_p: Number = Field(default=math.nan, description="two-sided p that it is zero, not adjusted")
     compared_sites: int = Field(default=0, description="sites with five of the rarer class (or deaths), which the rest is of")
-    tau: Number = Field(default=math.nan, description="standard deviation of the logits of these sites' true figures (REML)")
+    tau: Number = Field(default=math.nan, description="standard deviation of these sites' true figures (REML)")
     between: Interval | None = Field(
         default=None, description="95 % prediction interval of a site's true figure; null with fewer than five"
     )

@@ -146,6 +146,12 @@ def between_clusters(metrics: Metrics) -> str:
         for name, model, result in run_facts.results(metrics)
         if is_compared(model) and (sites := result.within_sites)
     ]
+    ranges += [
+        f"{escape(name)}, {escape(model)}: {escape(found.sentences[0])}"
+        for name, models in metrics.hospitals.items()
+        for model, found in models.items()
+        if found.pooled
+    ]
     return f"{'; '.join(ranges)}." if ranges else ""
 
 

@@ -11,6 +11,7 @@ from mri_vit.report.schema.kinds import AnyEndpoint, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN, Comparison, EndpointPart, Estimate, Value, WithinSites
 from mri_vit.report.words import of_kind, run_facts
+from mri_vit.report.words.hospitals import noun
 from mri_vit.report.words.notation import (
     CHANCE_TESTS,
     SYMBOLS,
@@ -41,7 +42,6 @@ NAMES = {
 TEST = "Against chance, one-sided, not adjusted"
 ADJUSTED = "Against chance, one-sided, Holm over endpoints and compared models, or controls"
 RETRAINED = "Expected range of another training"
-SITES = "Within sites"
 
 
 def result_lines(metrics: Metrics) -> list[str]:
@@ -49,6 +49,11 @@ def result_lines(metrics: Metrics) -> list[str]:
     lines = [
         f"**{escape(name)}**, {escape(model)}: {patients_and_events(result)}; {'; '.join(_result_figures(result))}."
         for name, model, result in run_facts.results(metrics)
+    ]
+    lines += [
+        f"**{escape(name)}**, {escape(model)}, by {noun(found.column)}: {escape('. '.join(found.sentences))}."
+        for name, models in metrics.hospitals.items()
+        for model, found in models.items()
     ]
     lines += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
     lines += [
@@ -61,6 +66,10 @@ def result_lines(metrics: Metrics) -> list[str]:
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
             lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
+    for name, models in metrics.margins.items():
+        for found in models.values():
+            against = [*(test.sentence for test in found.tests), *([found.every_control.sentence] if found.every_control else [])]
+            lines += [f"**{escape(name)}**, margin {metrics.margin:g}: {escape(sentence)}." for sentence in against]
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 
@@ -164,13 +173,6 @@ def retrained(r: Result) -> str | None:
     return retraining and f"{ends(retraining.low, retraining.high)}, of {retraining.trainings} {retraining.source}{single}"
 
 
-def sites_in_words(r: Result) -> str | None:
-    sites = r.within_sites
-    if not sites:
-        return None
-    return f"{number(sites.value)}, one-sided {p_value(sites.p)}, not adjusted{less_within(sites)}; {between_sites(sites)}"
-
-
 def less_within(sites: WithinSites) -> str:
     """By how much the figure of all pairs is higher; nothing in reports that have no difference."""
     of = sites.difference
@@ -183,15 +185,14 @@ def between_sites(sites: WithinSites) -> str:
     if is_defined(sites.i_squared):
         large = f" of {sites.compared_sites} sites large enough" if sites.compared_sites else ""
         found += f", I²{large} {number(100 * sites.i_squared, 0)} %"
-    return found + (f", 95 % of such sites in {ends(sites.between.low, sites.between.high)}" if sites.between else "")
+    return found
 
 
 def common_rows(symbol: str) -> tuple[Measure, ...]:
-    """The rows on chance, another training and sites, which every kind has."""
+    """The rows on chance and another training, which every kind has."""
     return (
         Measure(f"{symbol}, mean ± variance over folds", spread),
         Measure(TEST, chance_test_in_words),
         Measure(ADJUSTED, lambda r: adjusted_p(r.chance_test.p_adjusted)),
         Measure(RETRAINED, retrained),
-        Measure(SITES, sites_in_words),
     )

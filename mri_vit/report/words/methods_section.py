@@ -130,6 +130,16 @@ MEASURE_SENTENCES = {
     "versus_controls:pairs": "The judged M and C of classes, grades and numbers were compared with each control's, and two by "
     "two, by the infinitesimal jackknife of their difference [@bootstrap]; p are two-sided. Two models of a number are compared "
     "by their mean absolute errors as others are by Brier scores.",
+    "hospitals:clustered": "An interval of the judged figure that allows for clustering by hospital is from a jackknife of "
+    "hospitals, with as many degrees of freedom less one [@obuchowski,cameron].",
+    "hospitals:pooled": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
+    "validation [@debray]). Judged figures were pooled on the arcsine scale, calibration slopes as they are and O:E as "
+    "logarithms, by random effects with restricted maximum likelihood and the interval of Hartung and Knapp [@hartung]; the 95 % "
+    "prediction interval of a further hospital is over the confidence distribution of the standard deviation between hospitals "
+    "[@nagashima].",
+    "margins": "A model was called not inferior to another where the 95 % interval of their paired difference lay above minus "
+    "the margin of the study file, and equivalent where it lay within the margin either side [@schuirmann,piaggio]; "
+    "non-inferiority to all controls is by the largest p, adjusted over endpoints and models [@holm].",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
     "versus_own:binary": "AUCs of comparators were compared with the AUC of the own model by the same paired test [@delong].",
     "versus_own:survival": "Cs of comparators were compared with that of the study's own model by the same jackknife "
@@ -161,6 +171,8 @@ def _keys(metrics: Metrics) -> set[str]:
     keys = _known(metrics)
     for endpoint in metrics.endpoints.values():
         keys |= _known(endpoint)
+    by_hospital = [found for models in metrics.hospitals.values() for found in models.values()]
+    keys |= {f"hospitals:{key}" for key in ("clustered", "pooled") if any(getattr(found, key) for found in by_hospital)}
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
         known = _known(result) - ({"groups"} if getattr(result, "others", None) is not None else set())

@@ -336,7 +336,7 @@ def _comparators_sentence(sides: Sides, models: Mapping[str, Numbers], verdicts:
         parts.append(f"{_named(models_better, sides.better)} {'is' if len(sides.better) == 1 else 'are'} better than {OWN}")
     if sides.worse:
         models_worse = [
-            f"{model} ({_measured_difference(_turned(tests[model]), models[model])})" for model in sides.worse[:IN_FULL]
+            f"{model} ({_measured_difference(turned(tests[model]), models[model])})" for model in sides.worse[:IN_FULL]
         ]
         parts.append(f"{OWN} is better than {_named(models_worse, sides.worse)}")
     if alike := sides.alike:
@@ -361,7 +361,7 @@ def _named(described: Sequence[str], side: Sequence[str]) -> str:
     return listed(words)
 
 
-def _turned(test: Comparison) -> Comparison:
+def turned(test: Comparison) -> Comparison:
     """The same comparison from the other side."""
     fold_by_fold = test.nadeau_bengio
     turned = {

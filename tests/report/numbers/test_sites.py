@@ -16,7 +16,7 @@ from made.run import make_run
 from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration import observed_to_expected
-from mri_vit.metrics.transportability import prediction_interval
+from mri_vit.metrics.transportability import of_arcsine, prediction_interval
 from mri_vit.report.numbers import measures
 from mri_vit.report.numbers.judged import averaged, known_rows
 from mri_vit.report.pages import report_files
@@ -103,8 +103,8 @@ def test_several_sites_give_the_interval_and_one_an_assumption(inside, tmp_path)
     endpoint = next(one for one in run.study.endpoints if one.name == "mgmt")
     people = averaged(known_rows(run.predictions, endpoint, "vit"))
     figures = [measures.of(endpoint).figure(here) for _, here in people.groupby(people.patient.map(site_of(run)))]
-    values, variances = np.array([one.on_logit for one in figures]).T
-    np.testing.assert_allclose([found["low"], found["high"]], expit(prediction_interval(values, variances)))
+    values, variances = np.array([one.on_arcsine for one in figures]).T
+    np.testing.assert_allclose([found["low"], found["high"]], of_arcsine(np.array(prediction_interval(values, variances))))
     assert (of_c["measure"], of_c["method"]) == ("harrell_c", "sites")
     alone = measure(replace(run, cohort=run.cohort.drop(columns="site")))["new_hospital"]["mgmt"]["vit"]
     assert (alone["method"], alone["sites"], alone["tau"]) == ("assumed", [], 0.055)
@@ -115,12 +115,12 @@ def site_of(run: Run) -> dict[str, str]:
     return dict(zip(run.cohort.patient, run.cohort.site, strict=True))
 
 
-def test_a_site_without_an_error_has_a_logit_with_a_variance(inside, tmp_path):
+def test_a_site_without_an_error_has_a_value_with_a_variance(inside, tmp_path):
     endpoint = evaluated(inside, tmp_path, 20).study.endpoints[0]
     people = pd.DataFrame({"truth": [True] * 6 + [False] * 8, "score": np.r_[np.full(6, 0.9), np.full(8, 0.1)]})
-    value, variance = measures.of(endpoint).figure(people).on_logit
-    assert 1 < value < 8
-    assert 0.05 < variance < 5
+    value, variance = measures.of(endpoint).figure(people).on_arcsine
+    assert 1.2 < value < np.pi / 2
+    assert 0.01 < variance < 0.1
 
 
 @pytest.mark.usefixtures("sketched")

@@ -1,0 +1,88 @@
+"""Calibration of one site's patients as a meta-analysis takes it: a value that is near normal, and its variance.
+
+n is the number of patients of the site.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import expit
+
+from mri_vit.metrics.calibration import calibration_line, log_odds, observed_to_expected
+from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, predicted, refuse_unequal
+
+
+class Normal(NamedTuple):
+    """A value with the variance of its estimate; both NaN where it is undefined."""
+
+    value: float
+    variance: float
+
+
+UNDEFINED = Normal(math.nan, math.nan)
+
+
+def site_slope(truth: Flags, probability: Numbers) -> Normal:
+    """The calibration slope (see `calibration.calibration_line`) with the variance of a logistic regression.
+
+    Formula: the slope's element of the inverse of sum_i q_i (1 - q_i) (1, x_i)(1, x_i)', x the log odds, q the fitted shares.
+    Assumption: miscalibration is a straight line on the logit scale.
+    Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; pooled over sites: Debray et al. 2017, doi:10.1136/bmj.i6460.
+    Returns: Normal; undefined where no finite slope exists.
+    """
+    truth, probability = predicted(truth, probability)
+    value, intercept = calibration_line(truth, probability)
+    if math.isnan(value):
+        return UNDEFINED
+    x = log_odds(probability)
+    fitted = expit(intercept + value * x)
+    weight = fitted * (1 - fitted)
+    spread = float((weight * (x - (weight * x).sum() / weight.sum()) ** 2).sum())
+    return Normal(value, 1 / spread) if spread > 0 else UNDEFINED
+
+
+def log_observed_to_expected(truth: Flags, probability: Numbers) -> Normal:
+    """The logarithm of O:E (see `calibration.observed_to_expected`), and its variance with what is expected as given.
+
+    Formula: log(O / E), variance (1 - O / n) / O.
+    Assumption: O is binomial.
+    Source: Debray et al. 2017, doi:10.1136/bmj.i6460, appendix.
+    Returns: Normal; undefined without a positive, without a negative (whose variance would be 0), or where none is expected.
+
+    >>> found = log_observed_to_expected(np.array([0, 0, 1, 1]), np.array([0.1, 0.4, 0.35, 0.8]))
+    >>> print(f"{found.value:.3f}, variance {found.variance:.2f}")
+    0.192, variance 0.25
+    """
+    truth, probability = predicted(truth, probability)
+    ratio, observed = observed_to_expected(truth, probability), int(truth.sum())
+    if not ratio > 0 or observed == len(truth):
+        return UNDEFINED
+    return Normal(math.log(ratio), (1 - observed / len(truth)) / observed)
+
+
+def log_observed_to_expected_by(time_days: Numbers, event: Flags, alive: Numbers, at_day: float) -> Normal:
+    """The same of deaths by a day, with `alive` the probabilities to live.
+
+    Formula: log((1 - S) / mean(1 - p)), S the Kaplan-Meier survival at the day; variance S² sum d / (r (r - d)) / (1 - S)², d
+    deaths of r at risk at each death up to the day (Greenwood).
+    Assumption: censoring is unrelated to survival.
+    Source: Greenwood 1926; Debray et al. 2019, doi:10.1177/0962280218785504.
+    Returns: Normal; undefined without a death by then, where all at risk have died, or where no patient was followed for as long.
+    """
+    time_days, event = followed(time_days, event)
+    alive = numbers(alive, "probabilities of survival")
+    refuse_unequal(times=len(time_days), probabilities=len(alive))
+    expected = float((1 - alive).mean()) if len(alive) else math.nan
+    days = np.unique(time_days[event & (time_days <= at_day)])
+    if not expected > 0 or not len(days) or not (time_days >= at_day).any():
+        return UNDEFINED
+    at_risk = (time_days[:, None] >= days).sum(axis=0)
+    died = ((time_days[:, None] == days) & event[:, None]).sum(axis=0)
+    share = float((1 - died / at_risk).prod())
+    if not share > 0:
+        return UNDEFINED
+    greenwood = share**2 * float((died / (at_risk * (at_risk - died))).sum())
+    return Normal(math.log((1 - share) / expected), greenwood / (1 - share) ** 2)
