@@ -229,9 +229,32 @@ def survival_net_benefit_band(
     Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where no patient reaches the threshold.
     """
     benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
+    influence = _influence(time_days, event, death, thresholds, at_day)
+    if not influence.shape[1]:
+        return benefit, benefit
+    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1]) * ndtri((1 + CONFIDENCE) / 2)
+    return benefit - error, benefit + error
+
+
+def survival_worth(
+    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float
+) -> Float[np.ndarray, "t n"]:
+    """What each patient adds to `survival_net_benefit`, which is the mean: the net benefit plus the patient's influence on it.
+
+    Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
+    Returns: float [t, n]; NaN where the net benefit is.
+    """
+    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day)
+    return benefit[:, None] + _influence(time_days, event, death, thresholds, at_day)
+
+
+def _influence(
+    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float
+) -> Float[np.ndarray, "t n"]:
+    """Each patient's influence on the survival net benefit at each threshold."""
     time_days, event = followed(time_days, event)
     if not len(time_days):
-        return benefit, benefit
+        return np.zeros((len(thresholds), 0))
     treated = probabilities(death) >= numbers(thresholds, "thresholds")[:, None]  # (t, n)
     share, weight = treated.mean(axis=1)[:, None], 1 + odds(numbers(thresholds, "thresholds"))[:, None]
     alive = _alive_at(time_days, event, treated, at_day)[:, None]
@@ -241,9 +264,7 @@ def survival_net_benefit_band(
     expected = np.cumsum(np.pad(each * died / np.where(at_risk > 0, at_risk, 1), ((0, 0), (1, 0))), axis=1)
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
     seen = np.where(event & (time_days <= at_day), np.pad(each, ((0, 0), (1, 0)))[:, by_then], 0.0) - expected[:, by_then]
-    influence = (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
-    error = np.sqrt((influence**2).mean(axis=1) / len(time_days)) * ndtri((1 + CONFIDENCE) / 2)
-    return benefit - error, benefit + error
+    return (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
 
 
 def _life_tables(
