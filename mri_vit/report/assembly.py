@@ -40,7 +40,7 @@ from mri_vit.report.schema.patients import (
     ShownMap,
 )
 from mri_vit.report.verdicts import Verdict
-from mri_vit.report.words import caveats, map_sentences, model_verdicts, networks, of_kind
+from mri_vit.report.words import caveats, interactions, map_sentences, model_verdicts, networks, of_kind, unlabelled, utility
 from mri_vit.report.words.run_facts import failures_sentence
 from mri_vit.settings.recipe import NOT_COMPARED, PERMUTED, Model, is_compared
 from mri_vit.settings.schema import Endpoint, Study
@@ -133,6 +133,9 @@ def metrics(run: Run) -> Metrics:
         internal=run.internal,
         drift={name: _drifts(run, one) for name, one in judged.items()} if external else {},
         new_hospital={name: _new_hospitals(run, one) for name, one in judged.items()} if external else {},
+        utility=utility.of_run(run, {name: one.honest for name, one in judged.items()}, numbers, shown, leaking),
+        interactions=interactions.of_run(run, {name: one.honest for name, one in judged.items()}, first),
+        unlabelled=unlabelled.of_run(run, {name: one.honest for name, one in judged.items()}, first),
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -190,7 +193,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str], outcome_of: Mappin
     of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design)
+    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design, alive)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
@@ -227,7 +230,8 @@ def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterat
 
 def _subgroup(group: SubgroupFigures, words: of_kind.Words) -> dict[str, Any]:
     fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
-    return fields | {"warning": words.too_small(group)}
+    beside = {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in group.beside.items()}
+    return fields | {"warning": words.too_small(group), "beside": beside}
 
 
 def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Result:

@@ -106,6 +106,7 @@ class SubgroupFigures:
     value: float
     low: float
     high: float
+    beside: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # value and ends; none of a small part
 
     @property
     def small(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
+from mri_vit.report.schema.interactions import Interactions
 from mri_vit.report.schema.kinds import Endpoint
 from mri_vit.report.schema.parts import (
     Design,
@@ -37,6 +38,8 @@ from mri_vit.report.schema.patients import (
     SequenceShares,
     Table1,
 )
+from mri_vit.report.schema.unlabelled import Unlabelled
+from mri_vit.report.schema.utility import Utility
 from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
@@ -193,6 +196,15 @@ class Metrics(Part):
         default={}, description="by endpoint and model, of an evaluation on another cohort; empty of any other"
     )
     new_hospital: dict[str, dict[str, NewHospital]] = Field(default={}, description="by endpoint and model; likewise")
+    utility: Utility | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="no key where the study names no thresholds"
+    )
+    interactions: dict[str, Interactions] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint with subgroups; no key without any"
+    )
+    unlabelled: dict[str, Unlabelled] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint that some patients lack; no key without any"
+    )
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")
     stale: dict[Literal["maps", "scores", "mean maps"], int] = Field(description="how many of an earlier kind are left out")
