@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
-from mri_vit.report.figures import map_figures, of_kind, panels
+from mri_vit.report.figures import map_figures, of_kind, panels, utility
 from mri_vit.report.figures.panels import ForestRow
 from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
@@ -21,7 +21,7 @@ from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
 from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
-from mri_vit.report.words.run_facts import visible
+from mri_vit.report.words.run_facts import chief, visible
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
 
@@ -48,6 +48,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
             )
         yield from of_kind.of(endpoint.kind).draw(run, endpoint, measured, survivors)
         yield from _subgroups(endpoint.name, measured)
+        yield from _utility(metrics, endpoint.name)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
     if metrics.map_scores:
@@ -125,6 +126,14 @@ def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]
         marked = part(measured.kind, "labels").marked_as
         measure = f"{symbol(overall)}, 95 % interval (patients{f', {marked}' if marked else ''})"
         yield file_name("subgroups", name, model), panels.forest(groups, measure)
+
+
+def _utility(metrics: Metrics, name: str) -> Iterator[tuple[str, Figure]]:
+    """Net benefit over the study's range, of the models that are reported at length."""
+    for one in metrics.utility.endpoints.get(name, ()) if metrics.utility else ():
+        if one.model in chief(metrics) and is_defined(one.difference[0]):
+            day = [str(int(one.days))] if is_defined(one.days) else []
+            yield file_name("utility", name, one.model, *day), utility.over_range(one)
 
 
 def _patients(sub: AnySubgroup) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers import measures
-from mri_vit.report.numbers.characteristics import levels
+from mri_vit.report.numbers.characteristics import levels, ordered_levels
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, rarer
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.measured import MIN_EVENTS
@@ -74,10 +74,11 @@ def _of_endpoint(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> tuple[list
         of_people = people.patient.map(level_of)
         if of_people.nunique() < 2:
             continue
-        large = [name for name, here in people.groupby(of_people) if name != MISSING_LEVEL and rarer(endpoint, here) >= MIN_EVENTS]
+        counted = {name: rarer(endpoint, people.loc[of_people == name]) for name in ordered_levels(of_people.dropna())}
+        large = [name for name, count in counted.items() if name != MISSING_LEVEL and count >= MIN_EVENTS]
         if len(large) < 2:
             few = f"at least {MIN_EVENTS} {measures.of(endpoint).labels.rarer}"
-            not_tested[column] = f"{len(large) or 'none'} of its levels {'has' if len(large) == 1 else 'have'} {few}"
+            not_tested[column] = f"{'one alone' if large else 'none'} of its groups has {few}"
             continue
         here = people.loc[of_people.isin(large)]
         own, level = once.loc[once.patient.isin(here.patient)], of_people.loc[here.index].to_numpy(dtype=str)

@@ -14,7 +14,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.kinds import Numbers
 from mri_vit.report.schema.parts import Difference, Kind
 from mri_vit.report.schema.utility import BenefitOverRange, Utility
-from mri_vit.report.words.notation import is_defined, listed, number, percent
+from mri_vit.report.words.notation import ends, is_defined, listed, number, percent
 
 BEST = "better of both"
 UNNAMED = (  # where the study names no range
@@ -79,7 +79,7 @@ def _sentences(figures: BenefitFigures, kind: Kind, leaks: bool) -> list[str]:
     best = figures.mean[BEST]
     if kind == "undefined":
         return [f"{acting} has no net benefit that can be computed: too few were followed so long, or nothing varies."]
-    worth = f"{in_true_positives(best)} per 100 patients, at no more false alarms"
+    worth = f"{per_hundred(best)} true positives per 100 patients, at no more false alarms"
     than = "acting on all patients or on none, whichever is better"
     claims = {
         "better": f"{acting} is worth more than {than}: {worth}.",
@@ -91,12 +91,16 @@ def _sentences(figures: BenefitFigures, kind: Kind, leaks: bool) -> list[str]:
     return [first, f"{where} (simultaneous 95 % band)."]
 
 
-def in_true_positives(found: Comparison | Difference) -> str:
-    """A difference of net benefit per 100 patients: 2.1 more true positives [0.3 to 3.9]."""
-    value = 100 * found.difference
-    how = "more" if round(value, 1) >= 0 else "fewer"
-    ends = f" [{number(100 * found.low, 1)} to {number(100 * found.high, 1)}]" if is_defined(found.low) else ""
-    return f"{number(abs(value), 1)} {how} true positives{ends}"
+def per_hundred(found: Comparison | Difference) -> str:
+    """A difference of net benefit per 100 patients: +2.1 [+0.3, +3.9]."""
+    if not is_defined(found.low) or found.low == found.high:
+        return _signed(found.difference)
+    return f"{_signed(found.difference)} {ends(found.low, found.high, write=_signed)}"
+
+
+def _signed(share: float) -> str:
+    text = number(100 * share, 1)
+    return text if not text[0].isdigit() or text == "0.0" else f"+{text}"
 
 
 def threshold_range(least: float, most: float) -> str:
