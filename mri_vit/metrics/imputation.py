@@ -17,8 +17,9 @@ from scipy.special import chdtrc, fdtrc, stdtr, stdtrit
 from mri_vit.metrics.checked import refuse_unequal
 
 Columns = Float[np.ndarray, "n k"]
-MIN_IMPUTATIONS = 5  # Rubin 1987; from here on as many as the incomplete patients are per cent
-MAX_IMPUTATIONS = 50  # White, Royston & Wood 2011, doi:10.1002/sim.4067, section 7: of half of the patients
+MIN_IMPUTATIONS = 5  # Rubin 1987, section 4.2: enough for an estimate, if not for another run's third digit
+MAX_IMPUTATIONS = 20  # beyond, another run's p changes by a tenth of itself at most, and each costs as many regressions
+MAX_ROWS = 25_000  # of all tables and repeats: some ten seconds of regressions; larger cohorts have five tables
 ROUNDS = 10  # of chained equations: van Buuren 2018, Flexible Imputation of Missing Data, section 4.5.4: five to ten are enough
 LARGE_DF = 1e9  # of a t distribution that is normal to every digit
 DONORS = 5  # of predictive mean matching: van Buuren 2018, section 3.4.3; R's mice
@@ -26,12 +27,15 @@ TIE_BREAK = 1e-9  # of donors' range: of many with one prediction, which are nea
 RIDGE = 1e-5  # of a regression's diagonal, as R's mice: levels of a category may depend on each other
 
 
-def imputations(share_incomplete: float) -> int:
-    """How many tables: as many as the patients who lack a covariate are per cent, from five to fifty; none without any.
+def imputations(share_incomplete: float, rows: int) -> int:
+    """How many tables: as many as the patients who lack a covariate are per cent, from five to twenty; none without any.
 
     Source: White, Royston & Wood 2011, doi:10.1002/sim.4067: an estimate then varies little between repetitions.
+    `rows`: patients that a table's regressions read, over all repeats; of many, fewer tables are made, and five at least.
     """
-    return min(max(MIN_IMPUTATIONS, math.ceil(100 * share_incomplete)), MAX_IMPUTATIONS) if share_incomplete > 0 else 0
+    if not share_incomplete > 0:
+        return 0
+    return max(MIN_IMPUTATIONS, min(math.ceil(100 * share_incomplete), MAX_IMPUTATIONS, MAX_ROWS // max(rows, 1)))
 
 
 def nelson_aalen(time_days: Float[np.ndarray, " n"], event: np.ndarray) -> Float[np.ndarray, " n"]:

@@ -121,12 +121,12 @@ def table_days(horizons: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(day if abs(day - wanted) <= NEAR_DAYS else wanted) for wanted, day in nearest)
 
 
-def decision_days(horizons: Iterable[float]) -> list[float]:
+def decision_days(horizons: Iterable[float | int]) -> list[float | int]:
     """The horizons at which a decision curve is drawn: those next to 12 and 24 months."""
     return [day for day in horizons if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)]
 
 
-def nearest(horizons: Iterable[float], wanted: float) -> float | None:
+def nearest(horizons: Iterable[float | int], wanted: float) -> float | int | None:
     """The horizon next to a day; None where none is near enough."""
     near = [day for day in horizons if abs(day - wanted) <= NEAR_DAYS]
     return min(near, key=lambda day: abs(day - wanted), default=None)
