@@ -173,7 +173,10 @@ def pooled(tables: Sequence[AddedValue]) -> AddedValue:
         explained=float(np.mean([one.explained for one in tables])),
         **{name: _pooled_ratios([getattr(one, name) for one in tables]) for name in ("without", "alone", "both")},
         **{name: _pooled_test([getattr(one, name) for one in tables]) for name in ("test", "reverse")},
-        **{name: Concordance(*_pooled_ends([getattr(one, name) for one in tables])) for name in ("c_without", "c_alone", "c_both")},
+        **{
+            name: Concordance(*_pooled_ends([getattr(one, name) for one in tables]))
+            for name in ("c_without", "c_alone", "c_both")
+        },
         **{name: _pooled_change([getattr(one, name) for one in tables]) for name in ("gain", "gain_reverse")},
     )
 
@@ -192,8 +195,8 @@ def _pooled_ratios(tables: Sequence[dict[str, HazardRatio]]) -> dict[str, Hazard
         ratios = [one[name] for one in tables]
         errors = np.array([math.log(ratio.high / ratio.low) / (2 * Z_95) for ratio in ratios])
         together = rubin(np.log([ratio.value for ratio in ratios]), errors**2)
-        ends = np.exp(together.value + together.reach * np.array([0.0, -1.0, 1.0])).tolist()
-        found[name] = HazardRatio(*ends, together.p, float(np.median([ratio.proportional_p for ratio in ratios])))
+        value, low, high = np.exp(together.value + together.reach * np.array([0.0, -1.0, 1.0])).tolist()
+        found[name] = HazardRatio(value, low, high, together.p, float(np.median([ratio.proportional_p for ratio in ratios])))
     return found
 
 

@@ -127,10 +127,10 @@ def band_over(
     known = np.isfinite(error)
     critical = _largest((apart - difference[:, None])[known] / (error[known, None] * n), generator) if known.any() else Z_95
     reach = critical * inflated * error
-    ends = [
+    least, low, high = (
         np.min(values.reshape(len(others), -1), axis=0) for values in (difference, difference - reach, difference + reach)
-    ]
-    return Band(*ends, critical)
+    )
+    return Band(least, low, high, critical)
 
 
 def _largest(influence: Float[np.ndarray, "k n"], generator: np.random.Generator) -> float:

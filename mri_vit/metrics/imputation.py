@@ -1,4 +1,4 @@
-"""Multiple imputation of covariates, and what several completed tables say together: columns with gaps in; m tables, one answer out.
+"""Multiple imputation of covariates: columns with gaps in; m completed tables, and what these say together, out.
 
 n is the number of patients, k that of columns, m of imputed tables, v of variables, each of one column or of a category's levels.
 """
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from scipy.special import chdtrc, fdtrc, stdtr, stdtrit
 
 from mri_vit.metrics.checked import refuse_unequal
@@ -60,8 +60,8 @@ def chained_equations(
 
     Definition: each variable in turn is regressed on all others and on `complete` among the patients who have it; coefficients
     are drawn from their posterior; a gap gets the value of one of the five patients whose prediction, by the fitted
-    coefficients, is nearest to its own, by the drawn ones (predictive mean matching). Ten rounds, each table by itself. Levels of a
-    category are predicted together and taken from one donor.
+    coefficients, is nearest to its own, by the drawn ones (predictive mean matching). Ten rounds, each table by itself. Levels
+    of a category are predicted together and taken from one donor.
     Assumption: cells are missing at random given the other columns and `complete`, which holds all else that the analysis
     has, the outcome too: of survival the event and the cumulative hazard.
     Source: van Buuren & Groothuis-Oudshoorn 2011, doi:10.18637/jss.v045.i03; Little 1988, doi:10.1080/07350015.1988.10509663,
@@ -70,11 +70,11 @@ def chained_equations(
     Returns: m arrays [n, k]; what is known is as it was.
     """
     refuse_unequal(columns=len(columns), others=len(complete))
-    gaps = [(list(places), np.isnan(columns[:, places[0]])) for places in variables]
+    gaps = [(np.array(places), np.isnan(columns[:, places[0]])) for places in variables]
     gaps = sorted(((places, lacks) for places, lacks in gaps if lacks.any()), key=lambda pair: int(pair[1].sum()))
     for places, lacks in gaps:
         if lacks.all():
-            raise ValueError(f"columns {places} are missing of all {len(columns)} patients; expected some who have them")
+            raise ValueError(f"columns {places.tolist()} are missing of all {len(columns)} patients; expected some who have them")
     tables = []
     for _ in range(m):
         table = columns.copy()
@@ -96,7 +96,7 @@ def _scaled(x: Float[np.ndarray, "n q"]) -> Float[np.ndarray, "n r"]:
 
 
 def _match(
-    table: Columns, places: list[int], lacks: np.ndarray, x: Float[np.ndarray, "n r"], generator: np.random.Generator
+    table: Columns, places: np.ndarray, lacks: np.ndarray, x: Float[np.ndarray, "n r"], generator: np.random.Generator
 ) -> None:
     """Fill one variable's gaps in place."""
     known = ~lacks
@@ -110,7 +110,7 @@ def _match(
     wanted, donors = x[lacks] @ drawn, x_known @ fitted
     donors = donors + TIE_BREAK * np.ptp(donors, axis=0) * generator.standard_normal(donors.shape)
     few = min(DONORS, len(donors))
-    _, nearest = cKDTree(donors).query(wanted, k=few)
+    _, nearest = KDTree(donors).query(wanted, k=few)
     chosen = nearest.reshape(len(wanted), few)[np.arange(len(wanted)), generator.integers(0, few, len(wanted))]
     table[np.ix_(lacks, places)] = y[chosen]
 
@@ -158,7 +158,7 @@ def rubin(values: Float[np.ndarray, " m"], variances: Float[np.ndarray, " m"]) -
 def pooled_chi2(chi2: Float[np.ndarray, " m"], k: int) -> tuple[float, float]:
     """The chi² of k degrees of freedom of m imputed tables, as one, and its p: the statistic D2.
 
-    Formula: D = (mean(chi²) / k - r (m + 1) / (m - 1)) / (1 + r), r = (1 + 1/m) times the sample variance of sqrt(chi²); D is F of k and
+    Formula: D = (mean(chi²) / k - r (m + 1) / (m - 1)) / (1 + r), r = (1 + 1/m) times the variance of sqrt(chi²); D is F of k and
     k^(-3/m) (m - 1) (1 + 1/r)² degrees of freedom. k D, 0 at least, is given for the chi².
     Source: Li, Meng, Raghunathan & Rubin 1991, Statistica Sinica 1:65; van Buuren 2018, section 5.3.2.
 

@@ -31,7 +31,7 @@ class ImputedColumns(BaseEstimator, TransformerMixin):
     def fit(self, rows: pd.DataFrame, y: object = None) -> ImputedColumns:
         words = rows.select_dtypes(object)
         self.encoder_ = OneHotEncoder(handle_unknown="ignore", sparse_output=False).fit(words) if words.shape[1] else None
-        self.flagged_ = rows.select_dtypes(float).isna().any().to_numpy()
+        self.flagged_ = np.isnan(rows.select_dtypes(float).to_numpy(float)).any(axis=0)
         self.joint_ = JointNormal().fit(np.hstack(self._parts(rows)[:2]))
         return self
 
@@ -62,8 +62,8 @@ class JointNormal:
     than patients.
     Assumption: cells are missing at random given the patient's known columns; relations are linear, and no more is asked of the
     distribution, since the regressions that read the columns are linear too.
-    Source: Dempster, Laird & Rubin 1977; Schafer 1997, Analysis of Incomplete Multivariate Data, sections 5.2 and 5.3; predictions
-    as the mean over imputations of the linear predictor: Wood et al. 2015, doi:10.1002/bimj.201400004; Miles 2016,
+    Source: Dempster, Laird & Rubin 1977; Schafer 1997, Analysis of Incomplete Multivariate Data, sections 5.2 and 5.3; the
+    linear predictor's mean over imputations as the prediction: Wood et al. 2015, doi:10.1002/bimj.201400004; Miles 2016,
     doi:10.1177/0049124115610345.
     """
 

@@ -95,7 +95,7 @@ class BinaryMeasures(Measures):
 
     def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
         people = averaged(rows).set_index("patient")
-        return {} if outside(floats(people.score)) else {math.nan: people[["truth", "score"]]}
+        return {} if outside(floats(people.score)) else {math.nan: people.loc[:, ["truth", "score"]]}
 
     def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:
         return benefit.of_markers(flags(people.truth), floats(people.score), thresholds)

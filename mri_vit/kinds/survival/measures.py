@@ -55,7 +55,8 @@ class SurvivalMeasures(Measures):
         known = [part for part in parts if part is not None and np.isfinite(part[0]).all()]
         if len(known) > 1:
             group = np.repeat(np.arange(len(known)), [len(died) for died, _ in known])
-            ratios = interaction.group_ratios(*(np.concatenate(of) for of in zip(*known, strict=True)), group)
+            died, expected = (np.concatenate([part[place] for part in known]) for place in (0, 1))
+            ratios = interaction.group_ratios(died, expected, group)
             found["observed_to_expected"] = interaction.cochran_q(ratios.ratio, ratios.variance)
         return found
 

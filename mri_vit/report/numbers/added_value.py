@@ -42,8 +42,8 @@ FROM_SCANS = (VOLUME, INTENSITY)  # controls that read the scans: the simplest e
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The patients, in a table for each imputation; those with every covariate where some lack one; what is adjusted for, how many
-    patients lack what, and what is left out and why.
+    """The patients, in a table for each imputation, and those with every covariate where some lack one; what is adjusted for, how
+    many patients lack what, and what is left out and why.
     """
 
     tables: tuple[Patients, ...]
@@ -157,11 +157,11 @@ def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
     folds = rows.pivot(index="visit", columns="repeat", values="fold").reindex(risks.index)
     cells = table.reindex(risks.index)
     missing = {str(name): int(column.isna().sum()) for name, column in cells.items() if column.isna().any()}
-    if not len(cells) or cells.isna().all(axis=None):
+    if not cells.notna().to_numpy().any():
         counts = ", ".join(f"{name} of {count}" for name, count in missing.items())
         raise NotEstimableError(f"0 of {len(risks)} patients have a covariate (missing: {counts})")
-    outcome = rows.drop_duplicates("visit").set_index("visit").loc[cells.index]
-    days, died = floats(outcome.time_days), flags(outcome.event)
+    outcome = rows.drop_duplicates("visit").set_index("visit").reindex(cells.index)
+    days, died = floats(pd.Series(outcome.time_days)), flags(pd.Series(outcome.event))
     columns, covariate, left_out = coded(cells)
     repeats = [_scores(floats(risks[repeat]), folds[repeat].to_numpy(int), seed) for repeat in risks]
     filled = completed(columns, covariate, Patients(days, died, columns, repeats), seed)
@@ -170,8 +170,8 @@ def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
     if not kept:
         raise NotEstimableError(f"no covariate varies: {'; '.join(f'{name} {why}' for name, why in left_out.items())}")
     return Selection(
-        tables=tuple(Patients(days, died, one[kept], repeats) for one in filled),
-        complete=of_complete(Patients(days, died, columns[kept], repeats)),
+        tables=tuple(Patients(days, died, one.loc[:, kept], repeats) for one in filled),
+        complete=of_complete(Patients(days, died, columns.loc[:, kept], repeats)),
         covariates=tuple(dict.fromkeys(covariate[name] for name in kept)),
         missing=missing,
         left_out=left_out,
@@ -183,20 +183,22 @@ def completed(columns: pd.DataFrame, covariate: Mapping[str, str], of: Patients,
 
     The imputation has what the regressions have: the risk (its mean over repeats), the event and the cumulative hazard.
     """
-    tables = imputations(float(columns.isna().any(axis=1).mean()), len(columns) * len(of.repeats))
+    tables = imputations(float(np.isnan(columns.to_numpy()).any(axis=1).mean()), len(columns) * len(of.repeats))
     if not tables:
         return [columns]
     risk = np.mean([standardised(scores.risk, scores.network) for scores in of.repeats], axis=0)
     beside = np.column_stack([risk, of.died, nelson_aalen(of.days, of.died)]).astype(float)
     names = list(columns)
-    variables = [[place for place, name in enumerate(names) if covariate[name] == one] for one in dict.fromkeys(covariate.values())]
+    variables = [
+        [place for place, name in enumerate(names) if covariate[name] == one] for one in dict.fromkeys(covariate.values())
+    ]
     found = chained_equations(columns.to_numpy(float), variables, beside, tables, np.random.default_rng(seed))
     return [pd.DataFrame(one, columns.index, columns.columns) for one in found]
 
 
 def of_complete(patients: Patients) -> Patients | None:
     """Those who have every covariate; None where all have, or none."""
-    whole = patients.covariates.notna().all(axis=1).to_numpy()
+    whole = ~np.isnan(patients.covariates.to_numpy()).any(axis=1)
     if whole.all() or not whole.any():
         return None
     repeats = [RepeatScores(one.risk[whole], one.network[whole], one.fold[whole]) for one in patients.repeats]
@@ -212,8 +214,8 @@ def _scores(risk: Float[np.ndarray, " n"], fold: Int[np.ndarray, " n"], seed: in
 def coded(cells: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
     """Covariates in numbers, each column named by what its hazard ratio is of; the covariate of each; those left out and why.
 
-    What is missing is NaN. A number is divided by its standard deviation; of two values the higher is held against the lower, of several words each
-    against the most frequent one.
+    What is missing is NaN. A number is divided by its standard deviation; of two values the higher is held against the lower, of
+    several words each against the most frequent one.
     """
     columns: dict[str, np.ndarray] = {}
     covariate, left_out = {}, {}

@@ -1,4 +1,4 @@
-"""Does a model work alike in every subgroup? Rows of each endpoint's judged model in; tests between the levels of a column out."""
+"""Does a model work alike in every subgroup? Rows of each endpoint's judged model in; tests between a column's levels out."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Measures(ABC):
         return {"figure": cochran_q(*np.array(figures).T)}
 
     def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
-        """By day (NaN for a marker), patients with a probability on which one may act: outcome, and the probability as `score`."""
+        """By day (NaN for a marker), patients with a probability on which one may act, as `score`, and their outcome."""
         return {}
 
     def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:

@@ -173,9 +173,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, infla
         ),
         calibration_at=tuple(_calibration(seen, chances[:, column], day, seed, inflated) for column, day in shown),
         decision_at=tuple(
-            _decision(seen, 1 - chances[:, column], day, inflated)
-            for column, day in shown
-            if decision_days([day])
+            _decision(seen, 1 - chances[:, column], day, inflated) for column, day in shown if decision_days([day])
         ),
         curve=OverTime(
             days=tuple(days.tolist()),

@@ -132,8 +132,8 @@ def _scores(run: Run, endpoint: Endpoint, model: str) -> pd.Series:
 
 def _p(row: Row, values: pd.Series | None, tested: pd.Series, untested: pd.Series, seed: int) -> float:
     if values is not None:
-        here = (tested | untested) & values.notna()
-        return ranks_differ(values[here].to_numpy(), untested[here].to_numpy()).p
+        here = ((tested | untested) & values.notna()).to_numpy()
+        return ranks_differ(values.to_numpy(float)[here], untested.to_numpy()[here]).p
     counts = np.array([cell.counts for cell in row.cells], dtype=int).T  # (levels, 2)
     if row.kind == "label" and len(counts) == 1:  # of a marker the positives are counted, and the rest is negative
         counts = np.vstack([counts, [cell.known for cell in row.cells] - counts[0]])

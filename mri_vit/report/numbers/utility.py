@@ -35,7 +35,7 @@ class BenefitFigures:
 
 def thresholds_of(least: float, most: float) -> Float[np.ndarray, " t"]:
     """Whole per cents of the range, and its ends."""
-    inside = THRESHOLDS[(THRESHOLDS > least) & (THRESHOLDS < most)]
+    inside = [one for one in THRESHOLDS.tolist() if least < one < most]
     return np.unique(np.r_[least, inside, most])
 
 
@@ -79,8 +79,8 @@ def _of_model(
         mean = {name: benefit.mean_difference(ours, other, inflated) for name, other in others.items()}
         for control in (name for name in BARS if name in risks and day in risks[name]):
             both = people.index.intersection(risks[control][day].index)
-            pair = (policy(of.loc[both], at, day) for of in (people, risks[control][day]))
-            mean[control] = benefit.mean_difference(*pair, inflated)
+            mine, theirs = (policy(of.loc[both], at, day) for of in (people, risks[control][day]))
+            mean[control] = benefit.mean_difference(mine, theirs, inflated)
         band = benefit.band_over(ours, [of_all, of_none], at, inflated, np.random.default_rng(run.study.seed))
         yield BenefitFigures(model, day, len(people), mean, at, band)
 

@@ -404,8 +404,8 @@ class Subgroup(Part):
     beside: dict[str, Estimate] = Field(
         default={},
         exclude_if=lambda found: not found,
-        description="`observed_to_expected` (of deaths by a year), `slope` of calibration, `sensitivity` and `specificity` at the "
-        "folds' thresholds, or `mean_error`; no key where the part is small, or before 0.7",
+        description="`observed_to_expected` (of deaths by a year), `slope` of calibration, `sensitivity` and `specificity` at "
+        "the folds' thresholds, or `mean_error`; no key where the part is small, or before 0.7",
     )
 
 

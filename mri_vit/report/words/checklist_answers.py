@@ -108,7 +108,7 @@ def missing(metrics: Metrics, settings: Settings) -> str:
     channels = len(settings.channels)
     any_scan = _needs_all(settings) and channels > 1
     scan = f"one of the {in_words(channels)} sequences" if any_scan else _needed(settings)
-    covariates = [methods_section.COVARIATES] if CLINICAL in run_facts.controls(metrics) else []
+    covariates = [without_citations(methods_section.COVARIATES)] if CLINICAL in run_facts.controls(metrics) else []
     return " ".join(
         [
             f"A missing label is left out and never imputed; a patient without {scan} is excluded.",
@@ -386,7 +386,8 @@ def subgroups(metrics: Metrics) -> str:
     if not columns:
         return ""
     named = listed(sorted(escape(name) for name in columns))
-    return f"AUC and C, with intervals, of the models shown within subgroups by {named}; no test compares them."
+    tested = (f"{escape(name)}: {escape(' '.join(one.sentences))}" for name, one in metrics.interactions.items())
+    return " ".join([f"AUC and C, with intervals, of the models shown within subgroups by {named}.", *tested])
 
 
 def failures(metrics: Metrics) -> str:

@@ -24,9 +24,7 @@ NAMES = {  # of what is measured of subgroups beside the judged figure
 }
 
 
-def of_run(
-    run: Run, tables: Mapping[str, Mapping[str, pd.DataFrame]], whose: Mapping[str, str]
-) -> dict[str, Interactions]:
+def of_run(run: Run, tables: Mapping[str, Mapping[str, pd.DataFrame]], whose: Mapping[str, str]) -> dict[str, Interactions]:
     """By endpoint with a subgroup's column, of the model of its card."""
     kinds = {endpoint.name: endpoint.kind for endpoint in run.study.endpoints}
     return {

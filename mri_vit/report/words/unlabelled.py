@@ -66,7 +66,9 @@ def _sentences(found: UnlabelledFigures) -> list[str]:
         text = [f"{tested}; no evidence that {groups} differ from them in any of {among}."]
     large = [one for one in found.characteristics if one.is_large and not one.differs]
     if large:
-        named = listed([f"{_name(one)} ({number(one.untested.difference, 2)}, by chance {number(one.by_chance, 2)})" for one in large])
+        named = listed(
+            [f"{_name(one)} ({number(one.untested.difference, 2)}, by chance {number(one.by_chance, 2)})" for one in large]
+        )
         text.append(f"Larger than {MAX_DIFFERENCE} standard deviations, but not shown to be more than chance: {named}.")
     return text
 
