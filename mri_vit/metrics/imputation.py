@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.spatial import KDTree
 from scipy.special import chdtrc, fdtrc, stdtr, stdtrit
 
@@ -23,7 +23,7 @@ MAX_ROWS = 25_000  # of all tables and repeats: some ten seconds of regressions;
 ROUNDS = 10  # of chained equations: van Buuren 2018, Flexible Imputation of Missing Data, section 4.5.4: five to ten are enough
 LARGE_DF = 1e9  # of a t distribution that is normal to every digit
 DONORS = 5  # of predictive mean matching: van Buuren 2018, section 3.4.3; R's mice
-TIE_BREAK = 1e-9  # of donors' range: of many with one prediction, which are nearest is then by chance and not by their row
+TIE_DIGITS = 9  # of predictions, in shares of the largest: beyond is rounding, and they are one
 RIDGE = 1e-5  # of a regression's diagonal, as R's mice: levels of a category may depend on each other
 
 
@@ -108,11 +108,26 @@ def _match(
     sigma = np.sqrt(((y - x_known @ fitted) ** 2).sum(axis=0) / generator.chisquare(degrees, len(places)))
     drawn = fitted + np.linalg.cholesky(inverse) @ generator.standard_normal(fitted.shape) * sigma
     wanted, donors = x[lacks] @ drawn, x_known @ fitted
-    donors = donors + TIE_BREAK * np.ptp(donors, axis=0) * generator.standard_normal(donors.shape)
-    few = min(DONORS, len(donors))
-    _, nearest = KDTree(donors).query(wanted, k=few)
-    chosen = nearest.reshape(len(wanted), few)[np.arange(len(wanted)), generator.integers(0, few, len(wanted))]
-    table[np.ix_(lacks, places)] = y[chosen]
+    table[np.ix_(lacks, places)] = y[_nearest(wanted, donors, generator)]
+
+
+def _nearest(
+    wanted: Float[np.ndarray, "w q"], donors: Float[np.ndarray, "d q"], generator: np.random.Generator
+) -> Int[np.ndarray, " w"]:
+    """For each wanted prediction a donor, by chance among the five nearest and all who have the same predictions as these."""
+    scale = np.abs(donors).max() or 1.0
+    kinds, kind_of, count = np.unique((donors / scale).round(TIE_DIGITS), axis=0, return_inverse=True, return_counts=True)
+    line = np.argsort(kind_of.ravel(), kind="stable")  # donors of one prediction stand together
+    first = np.r_[0, np.cumsum(count)[:-1]]
+    _, near = KDTree(kinds).query(wanted / scale, k=min(DONORS, len(kinds)))
+    near = near.reshape(len(wanted), -1)
+    reached = np.cumsum(count[near], axis=1)
+    enough = (reached < min(DONORS, len(donors))).sum(axis=1)  # the place of the last prediction that is needed
+    rows = np.arange(len(wanted))
+    drawn = (generator.random(len(wanted)) * reached[rows, enough]).astype(int)
+    place = (reached <= drawn[:, None]).sum(axis=1)
+    kind = near[rows, place]
+    return line[first[kind] + drawn - (reached[rows, place] - count[kind])]
 
 
 @dataclass(frozen=True)

@@ -163,7 +163,7 @@ def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
     outcome = rows.drop_duplicates("visit").set_index("visit").reindex(cells.index)
     days, died = floats(pd.Series(outcome.time_days)), flags(pd.Series(outcome.event))
     columns, covariate, left_out = coded(cells)
-    repeats = [_scores(floats(risks[repeat]), folds[repeat].to_numpy(int), seed) for repeat in risks]
+    repeats = [_scores(floats(pd.Series(risks[repeat])), folds[repeat].to_numpy(int), seed) for repeat in risks]
     filled = completed(columns, covariate, Patients(days, died, columns, repeats), seed)
     left_out |= (wrong := dependent(filled[0], [scores.network for scores in repeats]))
     kept = [name for name in columns if name not in wrong]

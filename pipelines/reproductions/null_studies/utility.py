@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from sklearn.linear_model import LogisticRegression
 
 from mri_vit.cli.arguments import Count
@@ -42,7 +42,8 @@ KNOWING, C = 5, 0.05  # features that may know; scikit-learn's inverse penalty, 
 RANGE, DAY = (0.1, 0.4), 365.0
 MARKER, DEATH = Endpoint(name="marker", kind="binary"), Endpoint(name="death", kind="survival", time="days", event="died")
 Claims = Mapping[str, bool]
-Features, Truth, Fold = Float[np.ndarray, "n f"], Bool[np.ndarray, " n"], Int[np.ndarray, " n"]
+Features = Float[np.ndarray, "n f"]
+Truth = Bool[np.ndarray, " n"]
 
 
 class Scenario(NamedTuple):
