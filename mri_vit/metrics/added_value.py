@@ -16,9 +16,10 @@ from jaxtyping import Float, Int
 from scipy.stats import chi2, norm
 
 from mri_vit.metrics.checked import Days, Events, Scores
-from mri_vit.metrics.comparison import Z_95, Comparison
+from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
 from mri_vit.metrics.cox import CoxFit, NotEstimableError, Stratum, fit_cox, out_of_fold
 from mri_vit.metrics.discrimination import wilson_of_c
+from mri_vit.metrics.imputation import pooled_chi2, rubin
 from mri_vit.metrics.within_fold import WithinFold, refitted_comparison, within_fold_c
 
 RISK = "risk"  # the column of the network's risk; covariates have names of their own
@@ -156,6 +157,69 @@ def risk_given_covariates(patients: Patients, inflation: float) -> RiskTest:
         both.append(fit_cox(patients.days, patients.died, all_columns, scores.network))
     ratios = _ratios(list(all_columns), both, inflation)
     return RiskTest(ratios[RISK], _test_of_risk(without, both, inflation))
+
+
+def pooled(tables: Sequence[AddedValue]) -> AddedValue:
+    """What several imputed tables of the same patients say together; of one table, that.
+
+    Formula: Rubin's rules for log hazard ratios, C and its changes (`imputation.rubin`), D2 for the likelihood ratios
+    (`imputation.pooled_chi2`, of the risk divided by the inflation squared), the median of p of proportional hazards.
+    Source: White & Royston 2009, doi:10.1002/sim.3618; Marshall et al. 2009, doi:10.1186/1471-2288-9-57.
+    """
+    if len(tables) == 1:
+        return tables[0]
+    return replace(
+        tables[0],
+        explained=float(np.mean([one.explained for one in tables])),
+        **{name: _pooled_ratios([getattr(one, name) for one in tables]) for name in ("without", "alone", "both")},
+        **{name: _pooled_test([getattr(one, name) for one in tables]) for name in ("test", "reverse")},
+        **{
+            name: Concordance(*_pooled_ends([getattr(one, name) for one in tables]))
+            for name in ("c_without", "c_alone", "c_both")
+        },
+        **{name: _pooled_change([getattr(one, name) for one in tables]) for name in ("gain", "gain_reverse")},
+    )
+
+
+def pooled_risk_test(tables: Sequence[RiskTest]) -> RiskTest:
+    """The risk's part of `pooled`."""
+    if len(tables) == 1:
+        return tables[0]
+    ratios = _pooled_ratios([{RISK: one.hazard_ratio} for one in tables])
+    return RiskTest(ratios[RISK], _pooled_test([one.test for one in tables]))
+
+
+def _pooled_ratios(tables: Sequence[dict[str, HazardRatio]]) -> dict[str, HazardRatio]:
+    found = {}
+    for name in tables[0]:
+        ratios = [one[name] for one in tables]
+        errors = np.array([math.log(ratio.high / ratio.low) / (2 * Z_95) for ratio in ratios])
+        together = rubin(np.log([ratio.value for ratio in ratios]), errors**2)
+        value, low, high = np.exp(together.value + together.reach * np.array([0.0, -1.0, 1.0])).tolist()
+        found[name] = HazardRatio(value, low, high, together.p, float(np.median([ratio.proportional_p for ratio in ratios])))
+    return found
+
+
+def _pooled_test(tests: Sequence[LikelihoodRatio]) -> LikelihoodRatio:
+    chi2, df, inflation = np.array([test.chi2 for test in tests]), tests[0].df, tests[0].inflation
+    statistic, given_p = pooled_chi2(chi2, df)
+    return LikelihoodRatio(statistic, df, given_p, inflation, pooled_chi2(chi2 / inflation**2, df)[1])
+
+
+def _pooled_ends(tables: Sequence[Concordance]) -> tuple[float, float, float]:
+    """The mean figure, its interval as much wider as the tables differ."""
+    value, low, high = np.array([[one.value, one.low, one.high] for one in tables]).T
+    within = ((high - low) / (2 * Z_95)) ** 2
+    wider = math.sqrt(rubin(value, within).variance / within.mean()) if within.mean() > 0 else 1.0
+    middle = float(value.mean())
+    ends = middle - wider * (middle - float(low.mean())), middle + wider * (float(high.mean()) - middle)
+    return middle, max(0.0, ends[0]), min(1.0, ends[1])
+
+
+def _pooled_change(tables: Sequence[Comparison]) -> Comparison:
+    variances = np.array([((one.high - one.low) / (2 * Z_95)) ** 2 for one in tables])
+    together = rubin(np.array([one.difference for one in tables]), variances)
+    return by_normal_law(together.value, together.variance)
 
 
 def standardised(risk: Scores, network: Stratum) -> Float[np.ndarray, " n"]:

@@ -15,6 +15,7 @@ from scipy.special import expit, logit
 
 from mri_vit.metrics.calibration_curve import Loess
 from mri_vit.metrics.checked import Drawn, Flags, Numbers, Scores, Truth, numbers, predicted, probabilities, refuse_unequal
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.decision import odds
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval, widened
 
@@ -103,6 +104,25 @@ def calibration_line(truth: Flags, probability: Numbers) -> tuple[float, float]:
     found = minimize(loss, np.zeros(2), jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-10})
     slope = float(found.x[1]) / spread
     return slope, float(found.x[0]) - slope * middle
+
+
+def slope_interval(truth: Flags, probability: Numbers, inflated: float = 1.0) -> tuple[float, float, float]:
+    """The slope of `calibration_line` with its 95 % interval by the information matrix, which needs no bootstrap.
+
+    Formula: slope ± 1.96 c SE, SE² = 1 / sum w (x - x̄)², w = q (1 - q) of the fitted q, x̄ weighted by w; c is `inflated`.
+    Source: McCullagh & Nelder 1989, Generalized Linear Models, chapter 4.
+    Returns: (slope, low, high); NaN where there is no line.
+    """
+    truth, probability = predicted(truth, probability)
+    slope, intercept = calibration_line(truth, probability)
+    if math.isnan(slope):
+        return math.nan, math.nan, math.nan
+    x = log_odds(probability)
+    fitted = expit(intercept + slope * x)
+    weight = fitted * (1 - fitted)
+    information = float((weight * (x - (weight * x).sum() / weight.sum()) ** 2).sum())
+    reach = inflated * Z_95 / math.sqrt(information)
+    return slope, slope - reach, slope + reach
 
 
 def calibration_in_the_large(truth: Flags, probability: Numbers) -> float:

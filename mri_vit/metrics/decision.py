@@ -241,9 +241,37 @@ def survival_net_benefit_band(
     Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where no patient reaches the threshold.
     """
     benefit = survival_net_benefit(time_days, event, death, thresholds, at_day, other)
+    influence = _influence(time_days, event, death, thresholds, at_day, other)
+    if not influence.shape[1]:
+        return benefit, benefit
+    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1]) * ndtri((1 + CONFIDENCE) / 2)
+    return benefit - error, benefit + error
+
+
+def survival_worth(
+    time_days: Numbers,
+    event: Flags,
+    death: Numbers,
+    thresholds: Real[np.ndarray, " t"],
+    at_day: float,
+    other: Flags | None = None,
+) -> Float[np.ndarray, "t n"]:
+    """What each patient adds to `survival_net_benefit`, which is the mean: the net benefit plus the patient's influence on it.
+
+    Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
+    Returns: float [t, n]; NaN where the net benefit is.
+    """
+    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day, other)
+    return benefit[:, None] + _influence(time_days, event, death, thresholds, at_day, other)
+
+
+def _influence(
+    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float, other: Flags | None
+) -> Float[np.ndarray, "t n"]:
+    """Each patient's influence on the survival net benefit at each threshold."""
     time_days, event = followed(time_days, event)
     if not len(time_days):
-        return benefit, benefit
+        return np.zeros((len(thresholds), 0))
     treated = probabilities(death) >= numbers(thresholds, "thresholds")[:, None]  # (t, n)
     share, weight = treated.mean(axis=1)[:, None], 1 + odds(numbers(thresholds, "thresholds"))[:, None]
     alive = _alive_at(time_days, event, treated, at_day, other)[:, None]
@@ -251,21 +279,14 @@ def survival_net_benefit_band(
         of_curve = np.zeros(treated.shape)
         for row, here in enumerate(treated):
             of_curve[row, here] = alive[row] - pseudo_survival(time_days[here], event[here], at_day, other[here])
-        return _band(benefit, (treated - share) * (1 - weight * alive) + weight * of_curve)
+        return (treated - share) * (1 - weight * alive) + weight * of_curve
     days, at_risk, died = _life_tables(time_days, event, treated, at_day)
     left = at_risk - died
     each = np.where(left > 0, treated.sum(axis=1)[:, None] / np.where(left > 0, left, 1), 0.0)  # of a death on each day
     expected = np.cumsum(np.pad(each * died / np.where(at_risk > 0, at_risk, 1), ((0, 0), (1, 0))), axis=1)
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with deaths that a patient was at risk on
     seen = np.where(event & (time_days <= at_day), np.pad(each, ((0, 0), (1, 0)))[:, by_then], 0.0) - expected[:, by_then]
-    return _band(benefit, (treated - share) * (1 - weight * alive) + weight * alive * treated * seen)
-
-
-def _band(
-    benefit: Float[np.ndarray, " t"], influence: Float[np.ndarray, "t n"]
-) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1]) * ndtri((1 + CONFIDENCE) / 2)
-    return benefit - error, benefit + error
+    return (treated - share) * (1 - weight * alive) + weight * alive * treated * seen
 
 
 def _life_tables(

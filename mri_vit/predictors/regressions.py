@@ -14,17 +14,17 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 from jaxtyping import Float
-from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.decomposition import PCA
 from sklearn.feature_selection import VarianceThreshold
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import StandardScaler
 
 from mri_vit.data.cohort import Patient, label_rows, refuse_labels
 from mri_vit.data.covariates import read_by, withheld
 from mri_vit.data.predictions import SCORE, SURVIVAL, score_rows, score_table, stacked, survival_table
 from mri_vit.kinds.kind import part
+from mri_vit.predictors.imputation import ImputedColumns
 from mri_vit.settings.recipe import CLINICAL, RADIOMICS, SLICES
 from mri_vit.settings.schema import Endpoint, Study
 
@@ -136,14 +136,8 @@ def varies(rows: pd.DataFrame) -> bool:
 
 
 def scaling() -> Pipeline:
-    """Numbers: median where missing, and a flag that it was; categories: one column each; all scaled to unit variance."""
-    numbers = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
-    categories = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
-    columns = make_column_transformer(
-        (numbers, make_column_selector(dtype_include=float)),  # type: ignore[arg-type]
-        (categories, make_column_selector(dtype_include=object)),  # type: ignore[arg-type]
-    )
-    return make_pipeline(columns, VarianceThreshold(), StandardScaler())
+    """Numbers and categories, missing ones imputed and flagged (`imputation.ImputedColumns`); all scaled to unit variance."""
+    return make_pipeline(ImputedColumns(), VarianceThreshold(), StandardScaler())
 
 
 @dataclass(frozen=True, eq=False)

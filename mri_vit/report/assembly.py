@@ -55,7 +55,7 @@ from mri_vit.report.schema.patients import (
     ShownMap,
 )
 from mri_vit.report.verdicts import Verdict
-from mri_vit.report.words import caveats, map_sentences, margins, model_verdicts, networks, of_kind
+from mri_vit.report.words import caveats, interactions, map_sentences, margins, model_verdicts, networks, of_kind, unlabelled, utility
 from mri_vit.report.words import instability as instability_words
 from mri_vit.report.words.hospitals import hospital_sentences
 from mri_vit.report.words.run_facts import failures_sentence
@@ -170,6 +170,9 @@ def metrics(run: Run) -> Metrics:
         hospitals={name: found for name, one in judged.items() if (found := _hospitals(run, one))},
         margin=study.report.margin,
         margins=margins.margins(numbers, {name: one.verdicts for name, one in judged.items()}, study.report.margin),
+        utility=utility.of_run(run, {name: one.honest for name, one in judged.items()}, numbers, shown, leaking),
+        interactions=interactions.of_run(run, {name: one.honest for name, one in judged.items()}, first),
+        unlabelled=unlabelled.of_run(run, {name: one.honest for name, one in judged.items()}, first),
         maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
@@ -227,7 +230,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str], outcome_of: Mappin
     of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design)
+    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design, alive)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
@@ -264,7 +267,8 @@ def _oddities(run: Run, judged: Judged, outcome_of: Mapping[str, str]) -> Iterat
 
 def _subgroup(group: SubgroupFigures, words: of_kind.Words) -> dict[str, Any]:
     fields = {key: getattr(group, key) for key in ("column", "level", "model", "n", "value", "low", "high", "small")}
-    return fields | {"warning": words.too_small(group)}
+    beside = {name: dict(zip(("value", "low", "high"), ends, strict=True)) for name, ends in group.beside.items()}
+    return fields | {"warning": words.too_small(group), "beside": beside}
 
 
 def _result(run: Run, numbers: Numbers, verdict: Verdict, limits: Caveats) -> Result:

@@ -187,6 +187,18 @@ class Report(Section):
     expected_verdicts: dict[str, Literal["better", "chance"]] = Field(
         default={}, description="Expected verdict by endpoint, of a simulated cohort."
     )
+    thresholds: tuple[float, float] | None = Field(
+        default=None,
+        exclude_if=lambda ends: ends is None,  # a study without it has the records that it always had
+        description="Range of risks at which one would act; unset: curves alone.",
+    )
+
+    @model_validator(mode="after")
+    def _thresholds_are_a_range(self) -> Report:
+        if self.thresholds and not 0 < self.thresholds[0] <= self.thresholds[1] < 1:
+            least, most = self.thresholds
+            raise ValueError(f"thresholds are {least:g} and {most:g}; expected a low and a high probability, 0 < low <= high < 1")
+        return self
 
 
 Reason = Literal[

@@ -19,6 +19,7 @@ from sklearn.metrics import roc_auc_score
 
 import mri_vit.metrics
 from mri_vit.metrics import (
+    benefit,
     calibration,
     calibration_curve,
     competing_risks,
@@ -86,6 +87,8 @@ OF_LABELS: dict[str, Callable] = {
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,
     "net_benefit": lambda y, x: decision.net_benefit(y, x, THRESHOLDS),
+    "of_markers": lambda y, x: benefit.of_markers(y, x, THRESHOLDS).worth,
+    "slope_interval": calibration.slope_interval,
 }
 OF_EVENTS: dict[str, Callable] = {
     "concordance_counts": lambda y, x: concordance.concordance_counts(x, y, x[::-1].copy()),
@@ -114,6 +117,8 @@ OF_EVENTS: dict[str, Callable] = {
     "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, other(x) > 0),
     "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, other(x) > 0, 4.0),
     "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, other(x) ** 2, THRESHOLDS, 3.0),
+    "survival_worth": lambda y, x: decision.survival_worth(x, y, other(x) ** 2, THRESHOLDS, 3.0),
+    "of_survival": lambda y, x: benefit.of_survival(x, y, other(x) ** 2, THRESHOLDS, 3.0).worth,
     "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, other(x) ** 2, THRESHOLDS, 3.0),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
@@ -130,6 +135,7 @@ WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested b
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder",
     "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "refitted_logrank",
+    "none_treated", "better_of", "mean_difference", "band_over",
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them
@@ -203,7 +209,7 @@ def public(rooms: tuple[ModuleType, ...]) -> set[str]:
 
 def test_every_public_function_is_held_to_these_rules():
     rooms = (
-        *(calibration, calibration_curve, competing_risks, concordance, cox, decision, discrimination, ipcw),
+        *(benefit, calibration, calibration_curve, competing_risks, concordance, cox, decision, discrimination, ipcw),
         *(site_calibration, survival),
     )
     without_flags = continuous, multiclass, ordinal
@@ -218,6 +224,8 @@ def test_every_public_function_is_held_to_these_rules():
         "conformal",
         "instability",
         "equivalence",
+        "imputation",
+        "interaction",
         "intervals",
         "risk_sets",
         "sample_size",

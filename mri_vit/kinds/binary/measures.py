@@ -9,19 +9,22 @@ import pandas as pd
 from jaxtyping import Bool, Float
 from scipy.special import logit
 
-from mri_vit.metrics import discrimination, transportability
+from mri_vit.metrics import benefit, calibration, decision, discrimination, interaction, transportability
+from mri_vit.metrics.benefit import Policy
 from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc
 from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected, site_slope
+from mri_vit.metrics.interaction import Heterogeneity
 from mri_vit.metrics.within_fold import PairErrors, label_errors
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.judged import averaged, flags, floats, outside
-from mri_vit.report.numbers.measures import Background, Figure, Measures
+from mri_vit.report.numbers.measures import Background, Ends, Figure, Measures, ratio_with_ends
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables, measure_figure
 from mri_vit.report.numbers.sites import drift_of
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.measured import DriftFigures, Measurement
 from mri_vit.settings.schema import Endpoint
 
+MIN_OF_SLOPE = 100  # of each class, for a calibration slope: Collins et al. 2016, doi:10.1002/sim.6787
 PROBABILITY_EPS = 1e-7  # of a probability to 0 and 1, about single precision's step: a score of exactly 1 has no log odds
 
 
@@ -67,6 +70,41 @@ class BinaryMeasures(Measures):
         if outside(score):
             return {}
         return {"slope": site_slope(truth, score), "observed_to_expected": log_observed_to_expected(truth, score)}
+    def beside(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
+    ) -> dict[str, Ends]:
+        truth, score, found = flags(people.truth), floats(people.score), {}
+        if not outside(score):
+            found["observed_to_expected"] = ratio_with_ends(truth.astype(float), score, inflated)
+            if min(truth.sum(), (~truth).sum()) >= MIN_OF_SLOPE:
+                found["slope"] = Ends(*calibration.slope_interval(truth, score, inflated))
+        if len(once := once.loc[once.threshold.notna()]):
+            point = decision.operating_point(flags(once.truth), floats(once.score) >= floats(once.threshold))
+            found |= {"sensitivity": Ends(*point.sensitivity), "specificity": Ends(*point.specificity)}
+        return found
+
+    def differences(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
+    ) -> dict[str, Heterogeneity]:
+        found = super().differences(endpoint, people, once, alive, level, seed)
+        truth, score = flags(people.truth), floats(people.score)
+        if not outside(score):
+            ratios = interaction.group_ratios(truth.astype(float), score, level)
+            found["observed_to_expected"] = interaction.cochran_q(ratios.ratio, ratios.variance)
+        level_of = once.patient.map(dict(zip(people.patient, level, strict=True)))
+        positive, right = flags(once.truth), (once.score >= once.threshold) == once.truth.astype(bool)
+        for name, here in (("sensitivity", positive), ("specificity", ~positive)):
+            counts = pd.crosstab(level_of[here], right[here]).reindex(columns=[True, False], fill_value=0)
+            if once.threshold.notna().all():
+                found[name] = interaction.rates_differ(counts.to_numpy(), np.random.default_rng(seed))
+        return found
+
+    def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
+        people = averaged(rows).set_index("patient")
+        return {} if outside(floats(people.score)) else {math.nan: people.loc[:, ["truth", "score"]]}
+
+    def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:
+        return benefit.of_markers(flags(people.truth), floats(people.score), thresholds)
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return label_errors(flags(rows.truth), floats(rows.score), group)

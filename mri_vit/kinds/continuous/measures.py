@@ -9,11 +9,13 @@ import pandas as pd
 from jaxtyping import Float
 
 from mri_vit.kinds.class_measures import estimate, wide
-from mri_vit.metrics import continuous
+from mri_vit.metrics import continuous, interaction
+from mri_vit.metrics.comparison import Z_95
+from mri_vit.metrics.interaction import Heterogeneity
 from mri_vit.metrics.within_fold import PairErrors, survival_errors
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import averaged, by_fold, first_repeat, floats, fold_of, fold_summary, has_folds, tied
-from mri_vit.report.numbers.measures import Background, Measures
+from mri_vit.report.numbers.measures import Background, Ends, Measures
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables, measure_figure
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.continuous import Agreement, ContinuousFigures, ContinuousFold, Line
@@ -96,6 +98,21 @@ class ContinuousMeasures(Measures):
 
     def levels(self, endpoint: Endpoint) -> tuple[str, ...]:
         return ()
+
+    def beside(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
+    ) -> dict[str, Ends]:
+        error = scaled(endpoint, floats(people.score)) - scaled(endpoint, floats(people.truth))
+        mean, variance = interaction.group_means(error, np.zeros(len(people)))
+        reach = Z_95 * inflated * np.sqrt(variance)
+        return {"mean_error": Ends(float(mean[0]), float((mean - reach)[0]), float((mean + reach)[0]))}
+
+    def differences(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
+    ) -> dict[str, Heterogeneity]:
+        error = scaled(endpoint, floats(people.score)) - scaled(endpoint, floats(people.truth))
+        found = super().differences(endpoint, people, once, alive, level, seed)
+        return found | {"mean_error": interaction.cochran_q(*interaction.group_means(error, level))}
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return survival_errors(-floats(rows.truth), np.ones(len(rows), bool), floats(rows.score), group)

@@ -6,12 +6,15 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float
 
-from mri_vit.metrics import concordance, ipcw, transportability
+from mri_vit.metrics import benefit, concordance, interaction, ipcw, transportability
+from mri_vit.metrics.benefit import Policy
+from mri_vit.metrics.interaction import Heterogeneity
 from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected_by
+from mri_vit.metrics.survival import pseudo_survival
 from mri_vit.metrics.within_fold import PairErrors, survival_errors
 from mri_vit.report.numbers import survival
-from mri_vit.report.numbers.judged import chances_alive, competing, first_repeat, flags, floats, outcome
-from mri_vit.report.numbers.measures import Background, Measures
+from mri_vit.report.numbers.judged import averaged, chances_alive, competing, first_repeat, flags, floats, outcome
+from mri_vit.report.numbers.measures import Background, Ends, Measures, ratio_with_ends
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables, measure_figure
 from mri_vit.report.numbers.sites import drift_of
 from mri_vit.report.reading.run import Run
@@ -21,6 +24,7 @@ from mri_vit.settings.schema import Endpoint
 
 SITE_DAY = 365.0  # by which a site's deaths are counted: most sites are followed for a year
 DRIFT_DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
+SUBGROUP_DAY = 365.0  # of O:E in subgroups: by two years few are left of a part of a cohort
 
 
 class SurvivalMeasures(Measures):
@@ -45,6 +49,38 @@ class SurvivalMeasures(Measures):
         here = people.set_index("patient").join(alive, how="inner")
         died = floats(here.time_days), flags(here.event)
         return {"observed_to_expected": log_observed_to_expected_by(*died, floats(pd.Series(here[SITE_DAY])), SITE_DAY)}
+    def beside(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
+    ) -> dict[str, Ends]:
+        died = died_and_expected(people, alive)
+        if died is None or not np.isfinite(died[0]).all():
+            return {}
+        return {"observed_to_expected": ratio_with_ends(*died, inflated)}
+
+    def differences(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
+    ) -> dict[str, Heterogeneity]:
+        found = super().differences(endpoint, people, once, alive, level, seed)
+        parts = [died_and_expected(people.loc[level == name], alive) for name in np.unique(level)]
+        known = [part for part in parts if part is not None and np.isfinite(part[0]).all()]
+        if len(known) > 1:
+            group = np.repeat(np.arange(len(known)), [len(died) for died, _ in known])
+            died, expected = (np.concatenate([part[place] for part in known]) for place in (0, 1))
+            ratios = interaction.group_ratios(died, expected, group)
+            found["observed_to_expected"] = interaction.cochran_q(ratios.ratio, ratios.variance)
+        return found
+
+    def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
+        """Of a death after the day it is only known that the patient outlived it."""
+        people, found = averaged(rows).set_index("patient").drop(columns=["score", "group"]), {}
+        for day in survival.decision_days(alive.columns):
+            table = people.join((1 - alive[day]).rename("score"), how="inner")
+            found[float(day)] = table.assign(event=flags(table.event) & (table.time_days <= day))
+        return found
+
+    def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:
+        died = floats(people.time_days), flags(people.event), floats(people.score)
+        return benefit.of_survival(*died, thresholds, day, competing(people))
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return survival_errors(floats(rows.time_days), flags(rows.event), floats(rows.score), group)
@@ -120,6 +156,18 @@ class SurvivalMeasures(Measures):
             ratio, excess = map(drift_of, transportability.drift(first, other, run.study.seed))
             found.append(DriftFigures(day, first.n, other.n, None, None, ratio, excess))
         return tuple(found)
+
+
+def died_and_expected(
+    people: pd.DataFrame, alive: pd.DataFrame
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
+    """By patient with a probability, the pseudo-value of having died by a year and the chance to; None without the horizon."""
+    day = survival.nearest(alive.columns, SUBGROUP_DAY)
+    if day is None or not (known := people.patient.isin(alive.index)).any():
+        return None
+    here = people.loc[known]
+    died = 1 - pseudo_survival(floats(here.time_days), flags(here.event), day, competing(here))
+    return died, 1 - alive.loc[here.patient, day].to_numpy(float)
 
 
 def _with_chances(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> pd.DataFrame:

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
-from mri_vit.report.figures import competing, map_figures, of_kind, panels
+from mri_vit.report.figures import competing, map_figures, of_kind, panels, utility
 from mri_vit.report.figures.hospitals import hospital_figures
 from mri_vit.report.figures.instability import instability
 from mri_vit.report.figures.panels import ForestRow
@@ -55,6 +55,7 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
         yield from hospital_figures(metrics, endpoint.name)
         yield from _subgroups(endpoint.name, measured)
         yield from _instability(run, metrics, endpoint)
+        yield from _utility(metrics, endpoint.name)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
             yield file_name("external", endpoint.name), panels.forest(rows, "internal, out of fold, and external; 95 % interval")
     if metrics.map_scores:
@@ -157,6 +158,14 @@ def _instability(run: Run, metrics: Metrics, endpoint: Endpoint) -> Iterator[tup
         if model in chief(metrics):
             name = what(found[0].scale, found[0].days, found[0].unit)
             yield file_name("instability", endpoint.name, model), instability(trainings(run, endpoint, model)[0], name)
+
+
+def _utility(metrics: Metrics, name: str) -> Iterator[tuple[str, Figure]]:
+    """Net benefit over the study's range, of the models that are reported at length."""
+    for one in metrics.utility.endpoints.get(name, ()) if metrics.utility else ():
+        if one.model in chief(metrics) and is_defined(one.difference[0]):
+            day = [str(int(one.days))] if is_defined(one.days) else []
+            yield file_name("utility", name, one.model, *day), utility.over_range(one)
 
 
 def _patients(sub: AnySubgroup) -> str:

@@ -1,6 +1,6 @@
 """Whether a model's risk adds to age and molecular markers: a run and a survival endpoint in, the analyses out.
 
-Patients are those with a risk, a known outcome and every covariate; nothing is imputed.
+Patients are those with a risk and a known outcome; covariates that some lack are imputed several times.
 """
 
 from __future__ import annotations
@@ -13,14 +13,23 @@ import pandas as pd
 from jaxtyping import Float, Int
 
 from mri_vit.data.cohort import visit_id
-from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, risk_given_covariates, standardised
+from mri_vit.metrics.added_value import (
+    Patients,
+    RepeatScores,
+    added_value,
+    pooled,
+    pooled_risk_test,
+    risk_given_covariates,
+    standardised,
+)
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.cox import NotEstimableError, dependent
+from mri_vit.metrics.imputation import MIN_IMPUTATIONS, chained_equations, imputations, nelson_aalen
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
-from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
+from mri_vit.report.schema.endpoints import CompleteCases, CoxComparison, RiskTest
 from mri_vit.report.schema.measured import AddedValueFigures
 from mri_vit.report.schema.parts import OWN
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
@@ -33,9 +42,12 @@ FROM_SCANS = (VOLUME, INTENSITY)  # controls that read the scans: the simplest e
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The patients with every covariate; what is adjusted for, how many patients lack what, and what is left out and why."""
+    """The patients, in a table for each imputation, and those with every covariate where some lack one; what is adjusted for, how
+    many patients lack what, and what is left out and why.
+    """
 
-    patients: Patients
+    tables: tuple[Patients, ...]
+    complete: Patients | None
     covariates: tuple[str, ...]
     missing: dict[str, int]
     left_out: dict[str, str]
@@ -59,8 +71,10 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
             "covariates": selection.covariates,
             "missing": selection.missing,
             "left_out": too_sparse | selection.left_out,
+            "imputations": len(selection.tables) if len(selection.tables) > 1 else 0,
+            "complete_cases": selection.complete and _complete_cases(selection.complete, inflation),
         }
-        analysis = _analysis(selection.patients, inflation)
+        analysis = _analysis(selection.tables, inflation)
     except NotEstimableError as error:
         return AddedValueFigures(model, known, str(error), **selected)
     p_risk, p_covariates = holm(np.array([analysis.test.p, analysis.reverse.p])).tolist()
@@ -78,15 +92,28 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
 
 
 def _attempt(table: pd.DataFrame, rows: pd.DataFrame, seed: int, inflation: float) -> RiskTest | str:
-    """The test of another risk, or why there is none."""
+    """The test of another risk, or why there is none; of few tables, for it is read beside that of all."""
     try:
-        return RiskTest.model_validate(asdict(risk_given_covariates(_selected(table, rows, seed).patients, inflation)))
+        return _risk_test(_selected(table, rows, seed).tables[:MIN_IMPUTATIONS], inflation)
     except NotEstimableError as error:
         return str(error)
 
 
-def _analysis(patients: Patients, inflation: float) -> CoxComparison:
-    result = added_value(patients, inflation)
+def _complete_cases(patients: Patients, inflation: float) -> CompleteCases:
+    """The test of the same risk in those who have every covariate."""
+    try:
+        test: RiskTest | str = _risk_test((patients,), inflation)
+    except NotEstimableError as error:
+        test = str(error)
+    return CompleteCases(n=len(patients.days), deaths=int(patients.died.sum()), test=test)
+
+
+def _risk_test(tables: Sequence[Patients], inflation: float) -> RiskTest:
+    return RiskTest.model_validate(asdict(pooled_risk_test([risk_given_covariates(one, inflation) for one in tables])))
+
+
+def _analysis(tables: Sequence[Patients], inflation: float) -> CoxComparison:
+    result = pooled([added_value(one, inflation) for one in tables])
     gains = {
         name: {"value": gain.difference, "low": gain.low, "high": gain.high}
         for name, gain in (("gain", result.gain), ("gain_reverse", result.gain_reverse))
@@ -124,30 +151,58 @@ def _with_control(table: pd.DataFrame, control: str, rows: pd.DataFrame) -> pd.D
 
 
 def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
-    """The patients of every repeat whose covariates are all known, in numbers. Raises NotEstimableError without any."""
+    """The patients of every repeat, their covariates in numbers and complete. Raises NotEstimableError without a covariate."""
     rows = rows.assign(visit=_visits(rows, table))
     risks = rows.pivot(index="visit", columns="repeat", values="score").dropna().sort_index()
     folds = rows.pivot(index="visit", columns="repeat", values="fold").reindex(risks.index)
     cells = table.reindex(risks.index)
     missing = {str(name): int(column.isna().sum()) for name, column in cells.items() if column.isna().any()}
-    cells = cells.dropna()
-    if not len(cells):
+    if not cells.notna().to_numpy().any():
         counts = ", ".join(f"{name} of {count}" for name, count in missing.items())
-        raise NotEstimableError(f"0 of {len(risks)} patients have every covariate (missing: {counts})")
-    risks, folds = risks.loc[cells.index], folds.loc[cells.index]
-    outcome = rows.drop_duplicates("visit").set_index("visit").loc[cells.index]
+        raise NotEstimableError(f"0 of {len(risks)} patients have a covariate (missing: {counts})")
+    outcome = rows.drop_duplicates("visit").set_index("visit").reindex(cells.index)
+    days, died = floats(pd.Series(outcome.time_days)), flags(pd.Series(outcome.event))
     columns, covariate, left_out = coded(cells)
-    repeats = [_scores(floats(risks[repeat]), folds[repeat].to_numpy(int), seed) for repeat in risks]
-    left_out |= (wrong := dependent(columns, [scores.network for scores in repeats]))
-    columns = columns.drop(columns=list(wrong))
-    if not columns.shape[1]:
+    repeats = [_scores(floats(pd.Series(risks[repeat])), folds[repeat].to_numpy(int), seed) for repeat in risks]
+    filled = completed(columns, covariate, Patients(days, died, columns, repeats), seed)
+    left_out |= (wrong := dependent(filled[0], [scores.network for scores in repeats]))
+    kept = [name for name in columns if name not in wrong]
+    if not kept:
         raise NotEstimableError(f"no covariate varies: {'; '.join(f'{name} {why}' for name, why in left_out.items())}")
     return Selection(
-        patients=Patients(floats(outcome.time_days), flags(outcome.event), columns, repeats),
-        covariates=tuple(dict.fromkeys(covariate[name] for name in columns)),
+        tables=tuple(Patients(days, died, one.loc[:, kept], repeats) for one in filled),
+        complete=of_complete(Patients(days, died, columns.loc[:, kept], repeats)),
+        covariates=tuple(dict.fromkeys(covariate[name] for name in kept)),
         missing=missing,
         left_out=left_out,
     )
+
+
+def completed(columns: pd.DataFrame, covariate: Mapping[str, str], of: Patients, seed: int) -> list[pd.DataFrame]:
+    """The columns, completed as often as is needed; as they are where nothing is missing.
+
+    The imputation has what the regressions have: the risk (its mean over repeats), the event and the cumulative hazard.
+    """
+    tables = imputations(float(np.isnan(columns.to_numpy()).any(axis=1).mean()), len(columns) * len(of.repeats))
+    if not tables:
+        return [columns]
+    risk = np.mean([standardised(scores.risk, scores.network) for scores in of.repeats], axis=0)
+    beside = np.column_stack([risk, of.died, nelson_aalen(of.days, of.died)]).astype(float)
+    names = list(columns)
+    variables = [
+        [place for place, name in enumerate(names) if covariate[name] == one] for one in dict.fromkeys(covariate.values())
+    ]
+    found = chained_equations(columns.to_numpy(float), variables, beside, tables, np.random.default_rng(seed))
+    return [pd.DataFrame(one, columns.index, columns.columns) for one in found]
+
+
+def of_complete(patients: Patients) -> Patients | None:
+    """Those who have every covariate; None where all have, or none."""
+    whole = ~np.isnan(patients.covariates.to_numpy()).any(axis=1)
+    if whole.all() or not whole.any():
+        return None
+    repeats = [RepeatScores(one.risk[whole], one.network[whole], one.fold[whole]) for one in patients.repeats]
+    return Patients(patients.days[whole], patients.died[whole], patients.covariates.loc[whole], repeats)
 
 
 def _scores(risk: Float[np.ndarray, " n"], fold: Int[np.ndarray, " n"], seed: int) -> RepeatScores:
@@ -159,8 +214,8 @@ def _scores(risk: Float[np.ndarray, " n"], fold: Int[np.ndarray, " n"], seed: in
 def coded(cells: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], dict[str, str]]:
     """Covariates in numbers, each column named by what its hazard ratio is of; the covariate of each; those left out and why.
 
-    A number is divided by its standard deviation; of two values the higher is held against the lower, of several words each
-    against the most frequent one.
+    What is missing is NaN. A number is divided by its standard deviation; of two values the higher is held against the lower, of
+    several words each against the most frequent one.
     """
     columns: dict[str, np.ndarray] = {}
     covariate, left_out = {}, {}
@@ -169,14 +224,16 @@ def coded(cells: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], dict[str, 
         counted = column.value_counts().sort_index(kind="stable").sort_values(ascending=False, kind="stable")
         levels = counted.index.tolist()  # the most frequent first
         if len(levels) < 2:
-            left_out[str(name)] = f"is {_level(levels[0])} for all"
+            left_out[str(name)] = f"is {_level(levels[0])} for all" if levels else "is missing for all"
         elif column.dtype == float and len(levels) > 2:
             deviation = float(column.std())
             columns[f"{name}, per {deviation:.3g} (SD)"] = ((column - column.mean()) / deviation).to_numpy(float)
         else:
             reference = min(levels) if column.dtype == float else levels[0]
             for level in sorted(set(levels) - {reference}):
-                columns[f"{name}: {_level(level)} vs {_level(reference)}"] = (column == level).to_numpy(float)
+                columns[f"{name}: {_level(level)} vs {_level(reference)}"] = (
+                    (column == level).astype(float).where(column.notna()).to_numpy()
+                )
         covariate |= dict.fromkeys(list(columns)[before:], str(name))
     return pd.DataFrame(columns, index=cells.index), covariate, left_out
 

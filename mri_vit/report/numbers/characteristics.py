@@ -1,14 +1,12 @@
-"""Who the patients are: the cohort table's columns in; Table 1, the flow of patients, and an estimate for each subgroup out.
-
-Nothing is tested between the levels of a subgroup: they were not chosen beforehand, and among many some differ by chance.
-"""
+"""Who the patients are: the cohort table's columns in; Table 1, the flow of patients, and estimates for each subgroup out."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -21,9 +19,11 @@ from mri_vit.data.covariates import clinical_columns
 from mri_vit.kinds.kind import labels
 from mri_vit.metrics.comparison import difference_of_means, difference_of_shares
 from mri_vit.metrics.survival import at_risk, median_follow_up
+from mri_vit.metrics.within_fold import interval_inflation
 from mri_vit.prepare.patient import kind_of_reason
 from mri_vit.report.numbers import measures
-from mri_vit.report.numbers.judged import averaged
+from mri_vit.report.numbers.chance import inflation
+from mri_vit.report.numbers.judged import averaged, first_repeat
 from mri_vit.report.reading.run import Run, subject
 from mri_vit.report.schema.endpoints import FollowUp
 from mri_vit.report.schema.measured import TABLE_DAYS, SubgroupFigures
@@ -39,6 +39,7 @@ MAX_LEVELS = 8  # a forest plot of more lines per column is not read
 MIN_DISTINCT_VALUES = 6  # a column of fewer different numbers is a code or a grade, and its values are its levels
 AGE, OLD_YEARS = "age", 65.0  # the age from which trials count patients with glioblastoma as elderly: Perry et al. 2017,
 # doi:10.1056/NEJMoa1611977
+NO_CHANCES: Mapping[str, pd.DataFrame] = MappingProxyType({})
 Counts = Int[np.ndarray, " k"]  # of k levels
 
 
@@ -64,6 +65,32 @@ def table1(run: Run) -> Table1:
         n = before.splits[0].n
         splits.append(Split(name="development", kind="development", n=n, by_chance=_by_chance(n, splits[0].n)))
     return Table1(splits=tuple(splits), rows=tuple(rows), left_out=left_out)
+
+
+def of_two_groups(run: Run, first: pd.Series, other: pd.Series) -> list[Row]:
+    """What Table 1 describes, of two groups of patients (flags by row of the cohort table): the second has the difference."""
+    table = run.cohort
+    rows, others = table.loc[first], table.loc[other]
+    groups = [_Group(Split(name="first", kind="all", n=len(rows), by_chance=math.nan), rows, None)]
+    groups.append(_group("other", "excluded", others, rows))
+    found = [_row(table, name, groups, None) for name in _columns(run)[0]]
+    for endpoint in run.study.endpoints:
+        if set(endpoint.columns) <= set(table.columns):
+            found += [row for row in _labels(endpoint, groups, None) if row.kind != "follow-up"]
+    return found
+
+
+def of_numbers(name: str, values: pd.Series, first: pd.Series, other: pd.Series) -> Row:
+    """The same of a number that the cohort table does not hold; NaN where it is not known."""
+    groups = [_Group(Split(name="first", kind="all", n=int(first.sum()), by_chance=math.nan), values.loc[first].to_frame(), None)]
+    groups.append(_group("other", "excluded", values.loc[other].to_frame(), values.loc[first].to_frame()))
+    return _of_numbers(name, values, groups, None)
+
+
+def knows(table: pd.DataFrame, endpoint: Endpoint) -> pd.Series:
+    """Whether each row of a cohort table has the endpoint's label; False of a table without its columns."""
+    known = _known(table, endpoint).index if set(endpoint.columns) <= set(table.columns) else table.index[:0]
+    return pd.Series(table.index.isin(known), table.index)
 
 
 def flow(run: Run) -> Cohort:
@@ -297,22 +324,32 @@ def subgroup_figures(
     columns: tuple[str, ...],
     tables: Mapping[str, pd.DataFrame],
     design: Design,
+    alive: Mapping[str, pd.DataFrame] = NO_CHANCES,
 ) -> tuple[SubgroupFigures, ...]:
-    """AUC or Harrell's C by column of the cohort table, level and compared model; none for a missing column or one level.
+    """The judged figure by column of the cohort table, level and compared model; none for a missing column or one level.
 
-    Intervals allow for refitting unless no model was trained on these patients.
+    Beside it, where the level is not small, what the kind measures (`Measures.beside`). Intervals allow for refitting unless no
+    model was trained on these patients. `alive` are by model the probabilities of survival, as `judged.chances_alive` has them.
     """
     of_kind, refits = measures.of(endpoint), design not in NOT_TRAINED_ON
-    return tuple(
-        SubgroupFigures(
+    once = {model: first_repeat(rows) for model, rows in tables.items() if is_compared(model)}
+    found = []
+    for group, here in _subgroups(cohort, columns, tables):
+        part = SubgroupFigures(
             *group,
             len(here),
             of_kind.level_counts(endpoint, of_kind.labels.arrays(here)[0]),
             of_kind.rarer(here),
             *of_kind.part_of_cohort(here, refits),
         )
-        for group, here in _subgroups(cohort, columns, tables)
-    )
+        rows = once[part.model]
+        if not part.small:
+            inflated = interval_inflation(part.value, inflation(rows, design))
+            own = rows.loc[rows.patient.isin(here.patient)]
+            beside = of_kind.beside(endpoint, here, own, alive.get(part.model, pd.DataFrame()), inflated)
+            part = replace(part, beside=beside)
+        found.append(part)
+    return tuple(found)
 
 
 def _subgroups(

@@ -12,7 +12,10 @@ import pandas as pd
 from jaxtyping import Bool, Float
 
 from mri_vit.kinds.kind import Labels, part
+from mri_vit.metrics.benefit import Policy
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.discrimination import wilson_of_c
+from mri_vit.metrics.interaction import Heterogeneity, cochran_q, group_ratios
 from mri_vit.metrics.site_calibration import Normal
 from mri_vit.metrics.transportability import on_arcsine
 from mri_vit.metrics.within_fold import PairErrors, WithinFold
@@ -35,6 +38,14 @@ class Figure(NamedTuple):
     def on_arcsine(self) -> tuple[float, float]:
         """Value and variance on the scale on which sites are pooled (`transportability.on_arcsine`); NaN where undefined."""
         return on_arcsine(self.value, self.patients)
+
+
+class Ends(NamedTuple):
+    """An estimate with the ends of its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,30 @@ class Measures(ABC):
         """
         return {}
 
+    def beside(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
+    ) -> dict[str, Ends]:
+        """What is measured of a subgroup beside `part_of_cohort`: value, and ends of the 95 % interval.
+
+        `once` are the rows of the first repeat, `alive` as `judged.chances_alive` gives them, `inflated` multiplies errors.
+        """
+        return {}
+
+    def differences(
+        self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
+    ) -> dict[str, Heterogeneity]:
+        """Whether figures differ between the levels of `people`: the judged one as "figure", and those of `beside`."""
+        figures = [self.figure(people.loc[level == name]).on_logit for name in np.unique(level)]
+        return {"figure": cochran_q(*np.array(figures).T)}
+
+    def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
+        """By day (NaN for a marker), patients with a probability on which one may act, as `score`, and their outcome."""
+        return {}
+
+    def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:
+        """Acting on those of a table of `risks` whose score reaches the threshold."""
+        raise NotImplementedError(f"{self.kind} has no probability on which one may act")
+
     @abstractmethod
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         """Each patient's pairs within a group, and how many of them are wrong."""
@@ -157,3 +192,13 @@ class Measures(ABC):
 def of(endpoint: Endpoint) -> Measures:
     """The part of an endpoint's kind that is measured."""
     return part(endpoint.kind, "measures")
+
+
+def ratio_with_ends(observed: Float[np.ndarray, " n"], expected: Float[np.ndarray, " n"], inflated: float) -> Ends:
+    """O:E of some patients with its interval on the logarithm, errors times `inflated`; without ends where none is observed."""
+    found = group_ratios(observed, expected, np.zeros(len(observed)))
+    value, error = float(found.ratio[0]), inflated * float(np.sqrt(found.variance[0]))
+    if not value > 0:
+        return Ends(value, np.nan, np.nan)
+    factor = float(np.exp(Z_95 * error / value))
+    return Ends(value, value / factor, value * factor)

@@ -123,6 +123,17 @@ def table_days(horizons: Iterable[float]) -> tuple[float, ...]:
     return tuple(float(day if abs(day - wanted) <= NEAR_DAYS else wanted) for wanted, day in nearest)
 
 
+def decision_days(horizons: Iterable[float | int]) -> list[float | int]:
+    """The horizons at which a decision curve is drawn: those next to 12 and 24 months."""
+    return [day for day in horizons if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)]
+
+
+def nearest(horizons: Iterable[float | int], wanted: float) -> float | int | None:
+    """The horizon next to a day; None where none is near enough."""
+    near = [day for day in horizons if abs(day - wanted) <= NEAR_DAYS]
+    return min(near, key=lambda day: abs(day - wanted), default=None)
+
+
 @dataclass(frozen=True)
 class OfProbabilities:
     """Fields of a result that need predicted probabilities of survival; empty without any."""
@@ -165,9 +176,7 @@ def of_probabilities(pooled: pd.DataFrame, alive: pd.DataFrame, seed: int, infla
         ),
         calibration_at=tuple(_calibration(seen, chances[:, column], day, seed, inflated) for column, day in shown),
         decision_at=tuple(
-            _decision(seen, 1 - chances[:, column], day, inflated)
-            for column, day in shown
-            if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)
+            _decision(seen, 1 - chances[:, column], day, inflated) for column, day in shown if decision_days([day])
         ),
         curve=OverTime(
             days=tuple(days.tolist()),

@@ -11,7 +11,8 @@ from mri_vit.data.sheet import harmless
 from mri_vit.report.figures import gallery
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import CoxComparison
-from mri_vit.report.schema.kinds import AnyEndpoint, Result
+from mri_vit.report.schema.interactions import InteractionTest
+from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Part
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, Patient
@@ -37,7 +38,10 @@ def report_tables(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> dict[s
         "survival_curves": _curves(metrics, "curve"),
         "table1": _characteristics(metrics),
         "patients": map(_patient, metrics.patients),
-        "subgroups": ({"endpoint": name, **_cells(row)} for name, e in metrics.endpoints.items() for row in e.subgroups),
+        "subgroups": ({"endpoint": name, **_subgroup(row)} for name, e in metrics.endpoints.items() for row in e.subgroups),
+        "interactions": ({"endpoint": name, **_tested(one)} for name, e in metrics.interactions.items() for one in e.tests),
+        "utility": _utility(metrics),
+        "unlabelled": ({"endpoint": name, **_row(one)} for name, e in metrics.unlabelled.items() for one in e.characteristics),
         "pairs": ({"endpoint": name, **_row(pair)} for name, e in metrics.endpoints.items() for pair in e.pairs),
         "added_value": _hazard_ratios(metrics),
         "instability": ({**head, **_row(one)} for head, found in _by_model(metrics.instability) for one in found),
@@ -83,6 +87,25 @@ def _cell(value: Any) -> Any:
 def _cells(part: Part) -> Cells:
     """A part as in metrics.json, null where undefined."""
     return part.model_dump(mode="json")
+
+
+def _subgroup(part: AnySubgroup) -> Cells:
+    """A part of the cohort, what is measured beside its judged figure by its path, e.g. `sensitivity.low`."""
+    cells = _cells(part)
+    return cells | _flat(cells.pop("beside", {}))
+
+
+def _tested(test: InteractionTest) -> Cells:
+    return _cells(test) | {"levels": "; ".join(test.levels)}
+
+
+def _utility(metrics: Metrics) -> Iterator[Cells]:
+    """A row per model, day and threshold: the net benefit less the better of acting on all and on none, with its band."""
+    for name, found in (metrics.utility.endpoints if metrics.utility else {}).items():
+        for one in found:
+            for point in zip(one.thresholds, one.difference, one.low, one.high, strict=True):
+                head = {"endpoint": name, "model": one.model, "days": _cells(one)["days"]}
+                yield {**head, **dict(zip(("threshold", "difference", "low", "high"), point, strict=True))}
 
 
 def _row(part: Part) -> Cells:

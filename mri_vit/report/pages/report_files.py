@@ -38,11 +38,14 @@ from mri_vit.report.words import (
     competing,
     endpoint_results,
     instability,
+    interactions,
     map_sentences,
     methods_section,
     notation,
     of_kind,
     run_facts,
+    unlabelled,
+    utility,
 )
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import atomic, files, integrity
@@ -181,6 +184,8 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         anchor=caveats.glossary_anchor,
         short_truth=run_facts.short_label,
         label_in_words=run_facts.label_in_words,
+        per_hundred=utility.per_hundred,
+        p_alone=notation.p_alone,
     )
     environment.tests.update(
         control=NOT_COMPARED.__contains__, known=notation.is_defined, with_chance_row=lambda kind: of_kind.of(kind).has_chance_row
@@ -211,6 +216,13 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         table1_lines=run_facts.table1_lines,
         table1_compares=run_facts.table1_compares,
         table1_caption=run_facts.table1_caption,
+        threshold_range=utility.threshold_range,
+        by_day=utility.by_day,
+        unnamed_thresholds=utility.UNNAMED,
+        interaction_columns=interactions.columns_of,
+        measure_name=interactions.measure_name,
+        characteristic_name=unlabelled.characteristic_name,
+        cell_in_words=unlabelled.cell_in_words,
     )
     return environment
 

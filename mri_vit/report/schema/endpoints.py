@@ -426,7 +426,7 @@ class LikelihoodRatio(Part):
 class CoxComparison(Part):
     """Cox regressions on covariates, on the risk and on both, of the same patients; each network has a baseline hazard."""
 
-    n: int = Field(description="patients with a risk, a known outcome and every covariate")
+    n: int = Field(description="patients with a risk and a known outcome; covariates that some lack are imputed")
     deaths: int = Field(description="of these")
     coefficients: int = Field(description="of the regression on both")
     explained: Number = Field(description="share of the risk's variance within folds that the covariates explain")
@@ -449,13 +449,30 @@ class RiskTest(Part):
     test: LikelihoodRatio
 
 
+class CompleteCases(Part):
+    """The risk, given the covariates, of the patients who have every covariate."""
+
+    n: int = Field(description="patients")
+    deaths: int = Field(description="of these")
+    test: RiskTest | str = Field(description="or why there is none, in words")
+
+
 class AddedValue(Part):
     """Whether a model's risk adds to age, other clinical columns and molecular markers."""
 
     model: str = Field(description="whose risk: the study's own model, else the first that is shown")
     covariates: tuple[str, ...] = Field(description="columns of the cohort table that are adjusted for")
     known: int = Field(description="patients with a risk and a known outcome")
-    missing: dict[str, int] = Field(description="how many of these lack a covariate; they are left out")
+    missing: dict[str, int] = Field(description="how many of these lack a covariate")
+    imputations: int = Field(
+        default=0,
+        exclude_if=lambda tables: not tables,
+        description="tables in which these are imputed, whose results are pooled; no key where none lacks one, and before 0.7, "
+        "when patients who lack a covariate were left out",
+    )
+    complete_cases: CompleteCases | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="the same without imputation; no key without any"
+    )
     left_out: dict[str, str] = Field(description="covariates that are not adjusted for, each with the reason")
     analysis: CoxComparison | str = Field(description="or why there is none, in words")
     adjusted_p: dict[Literal["risk", "covariates"], Number] = Field(description="of `test` and `reverse`, Holm's; else empty")

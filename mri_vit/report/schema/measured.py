@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mri_vit.metrics import within_fold
-from mri_vit.report.schema.endpoints import CoxComparison, RiskTest
+from mri_vit.report.schema.endpoints import CompleteCases, CoxComparison, RiskTest
 from mri_vit.report.schema.kinds import AnyFigures
 from mri_vit.report.schema.parts import ChanceMethod, Drift, Estimate, Measure, Nothing, SiteFigure
 from mri_vit.report.schema.patients import Association
@@ -106,6 +106,7 @@ class SubgroupFigures:
     value: float
     low: float
     high: float
+    beside: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # value and ends; none of a small part
 
     @property
     def small(self) -> bool:
@@ -126,6 +127,8 @@ class AddedValueFigures:
     adjusted_p: Mapping[Literal["risk", "covariates"], float] = field(default_factory=dict)
     beside: Mapping[str, RiskTest | str] = field(default_factory=dict)
     permuted: RiskTest | str | None = None
+    imputations: int = 0
+    complete_cases: CompleteCases | None = None
 
 
 @dataclass(frozen=True)

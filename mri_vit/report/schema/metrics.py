@@ -13,6 +13,7 @@ from pydantic import Field
 
 from mri_vit.report.schema.hospitals import Hospitals
 from mri_vit.report.schema.instability import Instability, PredictionSets
+from mri_vit.report.schema.interactions import Interactions
 from mri_vit.report.schema.kinds import Endpoint
 from mri_vit.report.schema.margins import Margins
 from mri_vit.report.schema.parts import (
@@ -40,6 +41,8 @@ from mri_vit.report.schema.patients import (
     SequenceShares,
     Table1,
 )
+from mri_vit.report.schema.unlabelled import Unlabelled
+from mri_vit.report.schema.utility import Utility
 from mri_vit.settings.recipe import CHANNELS, Model, Pretrain, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
 
@@ -217,6 +220,15 @@ class Metrics(Part):
     )
     margins: dict[str, dict[str, Margins]] = Field(
         default={}, exclude_if=lambda found: not found, description="by endpoint and compared model; no key without a margin"
+    )
+    utility: Utility | None = Field(
+        default=None, exclude_if=lambda found: found is None, description="no key where the study names no thresholds"
+    )
+    interactions: dict[str, Interactions] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint with subgroups; no key without any"
+    )
+    unlabelled: dict[str, Unlabelled] = Field(
+        default={}, exclude_if=lambda found: not found, description="by endpoint that some patients lack; no key without any"
     )
     maps: tuple[PatientMaps, ...]
     map_settings: MapSettings | None = Field(description="null without maps")

@@ -401,6 +401,12 @@ class Subgroup(Part):
     high: Number = Field(description="upper end of its 95 % confidence interval")
     small: bool = Field(description="whether the subgroup is too small to judge")
     warning: str | None = Field(description="the same in words, or null")
+    beside: dict[str, Estimate] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="`observed_to_expected` (of deaths by a year), `slope` of calibration, `sensitivity` and `specificity` at "
+        "the folds' thresholds, or `mean_error`; no key where the part is small, or before 0.7",
+    )
 
 
 class EndpointPart(Part):

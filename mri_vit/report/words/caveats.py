@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
-from mri_vit.report.schema.endpoints import CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
+from mri_vit.report.schema.endpoints import CompleteCases, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.schema.measured import (
     ALPHA,
     MIN_OF_SITE,
@@ -287,19 +287,29 @@ def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
 
 def _patients(measured: AddedValueFigures, analysis: CoxComparison, competing: bool) -> str:
     per, ended = analysis.deaths / analysis.coefficients, "had the event" if competing else "died"
-    missing = (
-        listed([f"{covariate_name(name)} in {count}" for name, count in measured.missing.items()]) if measured.missing else ""
-    )
+    lack = listed([f"{covariate_name(name)} in {count}" for name, count in measured.missing.items()])
+    known = f"{analysis.n} patients have a risk and a known outcome"
+    if measured.imputations:
+        known += f"; what some lack ({lack}) was imputed {measured.imputations} times"
     return (
-        f"{analysis.n} of {measured.known} patients with a risk and a known outcome have every covariate"
-        f"{f' (missing: {missing})' if missing else ''}; {analysis.deaths} {ended}, {number(per, 1)} for each of "
-        f"{analysis.coefficients} coefficients"
+        f"{known}; {analysis.deaths} {ended}, {number(per, 1)} for each of {analysis.coefficients} coefficients"
         + (
             f": fewer than {DEATHS_PER_COEFFICIENT}, so hazard ratios and intervals are rough."
             if per < DEATHS_PER_COEFFICIENT
             else "."
         )
+        + _complete_cases(measured.complete_cases)
     )
+
+
+def _complete_cases(found: CompleteCases | None) -> str:
+    """The same without imputation."""
+    if found is None:
+        return ""
+    alone = f" In the {found.n} with every covariate ({found.deaths} died)"
+    if isinstance(found.test, str):
+        return f"{alone} it cannot be tested: {found.test}."
+    return f"{alone} the risk's hazard ratio is {hazard_ratio_in_words(found.test.hazard_ratio)}, {p_value(found.test.test.p)}."
 
 
 def _changing(model: str, analysis: CoxComparison) -> str:

@@ -153,7 +153,18 @@ MEASURE_SENTENCES = {
     "paired test within folds [@delong], Cs by the jackknife, Brier scores by a paired bootstrap of patients "
     f"({comparison.PAIRED_RESAMPLES} resamples) [@bootstrap]; where models were refitted per fold, errors allow for it. "
     "These p are not adjusted.",
-    "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals; no test compares these.",
+    "subgroups": "AUC and C of the models shown were also computed within subgroups, with intervals.",
+    "interactions": "Whether the judged figure, calibration, and sensitivity and specificity or the mean error differ between "
+    "the groups of a column was tested by Cochran's Q [@cochran], of rates by Pearson's chi² against random tables with the same "
+    "sums, in groups with at least ten of the rarer class; p are adjusted by Holm's method over endpoints, columns and measures.",
+    "unlabelled": "Patients with and without a label were compared by standardised differences [@austinbalance]; those above "
+    "0.25 [@rubin] at an adjusted p of at most 0.05 are named (by ranks, or random tables with the same sums).",
+    "utility": "Over the thresholds that the study names, net benefit less that of acting on all patients, on none, on the "
+    "better of both and on each control was averaged, with normal intervals that allow for refitting, and is given with a "
+    "simultaneous 95 % band [@vickersrange].",
+    "added_value": "Whether the risk adds to covariates was tested by Cox regressions without and with it, stratified by the "
+    "network that scored a patient [@cox]; a covariate that some patients lack was imputed several times by chained equations "
+    "with the event and the cumulative hazard among their columns, and the results pooled by Rubin's rules [@white].",
     "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson]; "
     "the normal quantile of p is divided by the factor by which refitting enlarges the standard error.",
@@ -211,7 +222,10 @@ CONTROLS_MADE = {
 THRESHOLDS = "Thresholds were chosen on the validation patients of each fold; of several repeats the first is shown."
 FITTED = "In each fold the regressions were fitted on the training patients alone{thresholds}."
 FITTED_THRESHOLDS = ", and the thresholds of their probabilities chosen on the validation patients, like the model's"
-COVARIATES = "Covariates were scaled, and a missing number replaced by the median and a flag, from the training patients alone."
+COVARIATES = (
+    "Covariates were scaled, from the training patients alone; missing ones were imputed by the linear prediction from the "
+    "patient's other covariates, which is the mean over multiple imputations of a linear predictor [@wood], and flagged."
+)
 
 
 def methods_and_results(metrics: Metrics, facts: Facts) -> str:
