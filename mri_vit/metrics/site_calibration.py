@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import expit
 
 from mri_vit.metrics.calibration import calibration_line, log_odds, observed_to_expected
-from mri_vit.metrics.checked import Flags, Numbers, followed, numbers, predicted, refuse_unequal
+from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted, refuse_unequal
+from mri_vit.metrics.survival import pseudo_survival
 
 
 class Normal(NamedTuple):
@@ -63,26 +64,21 @@ def log_observed_to_expected(truth: Flags, probability: Numbers) -> Normal:
     return Normal(math.log(ratio), (1 - observed / len(truth)) / observed)
 
 
-def log_observed_to_expected_by(time_days: Numbers, event: Flags, alive: Numbers, at_day: float) -> Normal:
+def log_observed_to_expected_by(
+    time_days: Numbers, event: Flags, alive: Numbers, at_day: float, other: Flags | None = None
+) -> Normal:
     """The same of deaths by a day, with `alive` the probabilities to live.
 
-    Formula: log((1 - S) / mean(1 - p)), S the Kaplan-Meier survival at the day; variance S² sum d / (r (r - d)) / (1 - S)², d
-    deaths of r at risk at each death up to the day (Greenwood).
+    Formula: log((1 - S) / mean(1 - p)), S the Kaplan-Meier survival at the day; variance that of the pseudo-values of S, which is
+    Greenwood's, over (1 - S)². `other`: where another event may come first, who had it; S is 1 less the cumulative incidence.
     Assumption: censoring is unrelated to survival.
     Source: Greenwood 1926; Debray et al. 2019, doi:10.1177/0962280218785504.
     Returns: Normal; undefined without a death by then, where all at risk have died, or where no patient was followed for as long.
     """
-    time_days, event = followed(time_days, event)
+    each = pseudo_survival(time_days, event, at_day, other)
     alive = numbers(alive, "probabilities of survival")
-    refuse_unequal(times=len(time_days), probabilities=len(alive))
-    expected = float((1 - alive).mean()) if len(alive) else math.nan
-    days = np.unique(time_days[event & (time_days <= at_day)])
-    if not expected > 0 or not len(days) or not (time_days >= at_day).any():
+    refuse_unequal(times=len(each), probabilities=len(alive))
+    expected, share = (float(values.mean()) if len(values) else math.nan for values in (1 - alive, each))
+    if not (expected > 0 and 0 < share < 1):
         return UNDEFINED
-    at_risk = (time_days[:, None] >= days).sum(axis=0)
-    died = ((time_days[:, None] == days) & event[:, None]).sum(axis=0)
-    share = float((1 - died / at_risk).prod())
-    if not share > 0:
-        return UNDEFINED
-    greenwood = share**2 * float((died / (at_risk * (at_risk - died))).sum())
-    return Normal(math.log((1 - share) / expected), greenwood / (1 - share) ** 2)
+    return Normal(float(np.log((1 - share) / expected)), float(each.var()) / len(each) / (1 - share) ** 2)

@@ -55,7 +55,17 @@ from mri_vit.report.schema.patients import (
     ShownMap,
 )
 from mri_vit.report.verdicts import Verdict
-from mri_vit.report.words import caveats, interactions, map_sentences, margins, model_verdicts, networks, of_kind, unlabelled, utility
+from mri_vit.report.words import (
+    caveats,
+    interactions,
+    map_sentences,
+    margins,
+    model_verdicts,
+    networks,
+    of_kind,
+    unlabelled,
+    utility,
+)
 from mri_vit.report.words import instability as instability_words
 from mri_vit.report.words.hospitals import hospital_sentences
 from mri_vit.report.words.run_facts import failures_sentence

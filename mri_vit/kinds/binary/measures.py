@@ -12,8 +12,8 @@ from scipy.special import logit
 from mri_vit.metrics import benefit, calibration, decision, discrimination, interaction, transportability
 from mri_vit.metrics.benefit import Policy
 from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc
-from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected, site_slope
 from mri_vit.metrics.interaction import Heterogeneity
+from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected, site_slope
 from mri_vit.metrics.within_fold import PairErrors, label_errors
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.judged import averaged, flags, floats, outside
@@ -70,6 +70,7 @@ class BinaryMeasures(Measures):
         if outside(score):
             return {}
         return {"slope": site_slope(truth, score), "observed_to_expected": log_observed_to_expected(truth, score)}
+
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
     ) -> dict[str, Ends]:

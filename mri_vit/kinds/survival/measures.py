@@ -22,9 +22,8 @@ from mri_vit.report.schema.competing import EVENT, NEITHER
 from mri_vit.report.schema.measured import DriftFigures, Measurement
 from mri_vit.settings.schema import Endpoint
 
-SITE_DAY = 365.0  # by which a site's deaths are counted: most sites are followed for a year
 DRIFT_DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
-SUBGROUP_DAY = 365.0  # of O:E in subgroups: by two years few are left of a part of a cohort
+SUBGROUP_DAY = 365.0  # of O:E in subgroups and sites: by two years few are left of a part of a cohort
 
 
 class SurvivalMeasures(Measures):
@@ -44,11 +43,12 @@ class SurvivalMeasures(Measures):
 
     def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
         """Of deaths within a year."""
-        if SITE_DAY not in alive:
+        if SUBGROUP_DAY not in alive:
             return {}
         here = people.set_index("patient").join(alive, how="inner")
-        died = floats(here.time_days), flags(here.event)
-        return {"observed_to_expected": log_observed_to_expected_by(*died, floats(pd.Series(here[SITE_DAY])), SITE_DAY)}
+        died, chance = (floats(here.time_days), flags(here.event)), floats(pd.Series(here[SUBGROUP_DAY]))
+        return {"observed_to_expected": log_observed_to_expected_by(*died, chance, SUBGROUP_DAY, competing(here))}
+
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
     ) -> dict[str, Ends]:
