@@ -145,7 +145,7 @@ def _auc_at(days: Days) -> Callable[[SurvivalResult], str | None]:
         return f"{interval(point, point.cases + point.controls)}, {point.cases} died by then, {point.controls} alive"
 
     def competed(point: AucAt) -> str:
-        return write(point).replace("died by then", "with the event by then").removesuffix("alive") + "known to be without"
+        return write(point).replace("died by then", "with the event by then").removesuffix("alive") + "without"
 
     return lambda r: next(((competed if r.competing else write)(point) for point in r.auc_at if point.days == days), None)
 

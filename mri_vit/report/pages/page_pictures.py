@@ -32,6 +32,7 @@ from mri_vit.explain.outputs.overlays import CONTRAST, SCALE, nearly_even
 from mri_vit.metrics.survival import survival_steps
 from mri_vit.prepare.prepared import reference_to_grid
 from mri_vit.report.reading.run_files import Map
+from mri_vit.report.schema.competing import NEITHER
 from mri_vit.report.schema.patients import PatientResult
 from mri_vit.run import files
 from mri_vit.settings import recipe
@@ -180,7 +181,7 @@ class SurvivalCurve:
     cohort: str
     ticks: Sequence[tuple[float, str]]
     own: float | None  # position of the patient's time; None where it is unknown or beyond the axis
-    ended: str  # what the patient did or had then
+    ended: str  # what that time is
     by: str  # what the cohort's curve is
 
 
@@ -196,7 +197,9 @@ def cohort_curve(time_days: Float[np.ndarray, " n"], died: Bool[np.ndarray, " n"
 def patient_curve(points: Sequence[tuple[float, float]], result: PatientResult, of_all: str) -> SurvivalCurve:
     """The curve of one patient of the cohort, with the patient's own time."""
     own = round(_x(result.time_days), 1) if result.time_days <= LAST_DAYS else None
-    ended = f"had {result.label}" if result.label else "died" if result.truth else "was last known to be alive"
+    ended = "when the patient died" if result.truth else "when the patient was last known to be alive"
+    if result.label:  # of an endpoint with a competing event
+        ended = f"last follow-up, with {NEITHER}" if result.label == NEITHER else result.label
     return survival_curve(points, of_all, own, ended, competing=bool(result.label))
 
 
