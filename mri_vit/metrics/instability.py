@@ -47,7 +47,7 @@ def change_at_random(predictions: Predictions, generator: np.random.Generator) -
     """How far the predictions of two patients by one training lie apart, on average: `change` where a patient counts for nothing.
 
     Definition: the mean of `change`'s distance over pairs of patients of the same training, so that a ratio of 1 says that
-    retraining moves a patient as far as exchanging the patient would. Of many patients each is paired with `MAX_SHIFTS` others.
+    retraining moves a patient as far as exchanging the patient would, and more that trainings differ in scale. Of many patients each is paired with `MAX_SHIFTS` others.
     Assumption: none. `generator` deals the pairs.
     Source: Gini's mean difference.
     Returns: float, in the unit of the predictions; NaN of a single patient.
