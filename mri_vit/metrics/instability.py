@@ -46,8 +46,9 @@ def change(predictions: Predictions) -> Float[np.ndarray, " n"]:
 def change_at_random(predictions: Predictions, generator: np.random.Generator) -> float:
     """How far the predictions of two patients by one training lie apart, on average: `change` where a patient counts for nothing.
 
-    Definition: the mean of `change`'s distance over pairs of patients of the same training, so that a ratio of 1 says that
-    retraining moves a patient as far as exchanging the patient would. Of many patients each is paired with `MAX_SHIFTS` others.
+    Definition: the mean of `change`'s distance over pairs of patients of the same training. At a ratio of 1 retraining moves a
+    patient as far as exchanging the patient would; it is more where trainings differ in scale. Of many patients each is paired
+    with `MAX_SHIFTS` others.
     Assumption: none. `generator` deals the pairs.
     Source: Gini's mean difference.
     Returns: float, in the unit of the predictions; NaN of a single patient.

@@ -25,7 +25,7 @@ class Instability(Part):
     mape: Number = Field(description="mean over patients of the mean absolute difference of two trainings' predictions")
     median: Number = Field(description="median over patients")
     ninth_decile: Number = Field(description="one patient in ten has more")
-    at_random: Number = Field(description="the same of two patients' predictions by one training: no retraining does worse")
+    at_random: Number = Field(description="the same of two patients' predictions by one training")
     rank_agreement: Number = Field(description="Spearman's correlation of two trainings over the patients")
     disagreement: Number = Field(description="how often two trainings call a patient differently; null of a number")
     disagreement_at_random: Number = Field(description="how often one training calls two patients differently; likewise")
