@@ -196,9 +196,9 @@ def test_the_page_has_the_range_of_a_new_hospital_and_a_hostile_name_is_text(tmp
     methods = (tmp_path / "out" / "methods.md").read_text()
     assert "internal–external" in methods
     assert "jackknife of hospitals" in methods
+    assert "margin 0.05" in methods
     table = pd.read_csv(tmp_path / "predictions.csv").assign(fold=lambda one: pd.factorize(one.patient)[0] % 5)
     table.to_csv(tmp_path / "predictions.csv", index=False)
     report_files.write_report(read(tmp_path), tmp_path / "random")
     methods = (tmp_path / "random" / "methods.md").read_text()
     assert ("internal–external" in methods, "jackknife of hospitals" in methods, "margin" in methods) == (False, True, False)
-    assert "margin 0.05" in methods
