@@ -78,6 +78,7 @@ def report(
     subgroups: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     numbers: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     grades: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
+    thresholds: Annotated[tuple[float, float] | None, Parameter(show_default=False)] = None,
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
@@ -98,6 +99,8 @@ def report(
         With --predictions: endpoints that are numbers, such as an age.
     grades
         With --predictions: endpoints whose classes are grades, in the order of the table's rows.
+    thresholds
+        With --predictions: lowest and highest risk from which one would act, for net benefit over this range.
     patient_pages
         Write a page per patient even for more than 2,000 patients.
     """
@@ -105,7 +108,7 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not (predictions or subgroups or numbers or grades) and design == "cross-validation":
+    if study and not (predictions or subgroups or numbers or grades or thresholds) and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -119,11 +122,11 @@ def report(
         from mri_vit.report.reading.foreign_table import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
-        declared = Declared(design == "external", subgroups, numbers, grades)
+        declared = Declared(design == "external", subgroups, numbers, grades, thresholds)
         report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(
-            "expected either a study file (with --output X for the run in X, and --report.subgroups for subgroups), or all of"
+            "expected either a study file (with --output X for the run in X, and --report.subgroups or --report.thresholds), or all of"
             " --predictions, --cohort and --output without a study file"
         )
 
