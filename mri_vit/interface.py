@@ -261,6 +261,7 @@ def write_report(
     design: Literal["cross-validation", "external"] = "cross-validation",
     numbers: Sequence[str] = (),
     grades: Sequence[str] = (),
+    thresholds: tuple[float, float] | None = None,
 ) -> Path:
     r"""Write a report from a table of any model's predictions.
 
@@ -281,6 +282,8 @@ def write_report(
         Endpoints that are numbers.
     grades
         Endpoints whose classes are grades, in the order of their rows.
+    thresholds
+        Lowest and highest risk from which one would act, for net benefit over this range.
 
     Returns
     -------
@@ -307,5 +310,5 @@ def write_report(
 
     if design not in ("cross-validation", "external"):
         raise UsageError(f"design is {design!r}; expected cross-validation or external")
-    declared = Declared(design == "external", tuple(subgroups), tuple(numbers), tuple(grades))
+    declared = Declared(design == "external", tuple(subgroups), tuple(numbers), tuple(grades), thresholds)
     return report_files.report_table(Path(predictions), Path(cohort), Path(output), Console(quiet=True), declared=declared)

@@ -80,6 +80,7 @@ def report(
     grades: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     competing: Annotated[tuple[str, ...], Parameter(show_default=False)] = (),
     margin: Margin | None = None,
+    thresholds: Annotated[tuple[float, float] | None, Parameter(show_default=False)] = None,
     patient_pages: bool = False,
     **overrides: Overrides,
 ) -> None:
@@ -104,6 +105,8 @@ def report(
         With --predictions: survival endpoints with 2 in the event column for an event that came first, such as another death.
     margin
         With --predictions: a model is not inferior to another whose AUC or C it falls short of by less (report.margin).
+    thresholds
+        With --predictions: lowest and highest risk from which one would act, for net benefit over this range.
     patient_pages
         Write a page per patient even for more than 5,000 patients.
     """
@@ -111,7 +114,8 @@ def report(
 
     from mri_vit.run.folder import claimed
 
-    if study and not (predictions or subgroups or numbers or grades or competing or margin) and design == "cross-validation":
+    given = predictions or subgroups or numbers or grades or competing or margin or thresholds
+    if study and not given and design == "cross-validation":
         paths = {key: os.path.abspath(overrides[key]) for key in ("cohort", "output") if key in overrides}
         with claimed(trained(loaded(study, overrides | paths))) as folder:
             from mri_vit.report.pages import report_files
@@ -125,11 +129,11 @@ def report(
         from mri_vit.report.reading.foreign_table import Declared
 
         cohort, output = Path(overrides["cohort"]), Path(overrides["output"])
-        declared = Declared(design == "external", subgroups, numbers, grades, competing, margin)
+        declared = Declared(design == "external", subgroups, numbers, grades, competing, margin, thresholds)
         report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(
-            "expected either a study file (with --output X for the run in X, and --report.subgroups for subgroups), or all of"
+            "expected either a study file (with --output X for the run in X, and --report.subgroups or --report.thresholds), or all of"
             " --predictions, --cohort and --output without a study file"
         )
 

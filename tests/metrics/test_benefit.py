@@ -43,7 +43,8 @@ def test_the_mean_difference_and_its_error_are_rs():
 
 def test_a_slopes_interval_is_rs():
     one = RECORDED["slope"]
-    slope, low, high = calibration.slope_interval(*(np.array(RECORDED["benefit"][key]) for key in ("truth", "p")))
+    truth, probability = (np.array(RECORDED["benefit"][key]) for key in ("truth", "p"))
+    slope, low, high = calibration.slope_interval(truth, probability)
     assert slope == pytest.approx(one["slope"], abs=1e-6)
     assert (high - low) / (2 * Z_95) == pytest.approx(one["error"], abs=1e-6)
 

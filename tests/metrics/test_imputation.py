@@ -15,7 +15,7 @@ from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, poo
 from mri_vit.metrics.cox import fit_cox
 
 RECORDED = json.loads((Path(__file__).parents[1] / "oracles" / "utility.json").read_text())
-COLUMNS = ["age", "sex", "ph.ecog", "meal.cal", "wt.loss"]
+COLUMNS = pd.Index(["age", "sex", "ph.ecog", "meal.cal", "wt.loss"])
 
 
 def generator() -> np.random.Generator:

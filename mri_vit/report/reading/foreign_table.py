@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from pydantic import ValidationError
 
 from mri_vit.data import cohort, columns, predictions, sheet
 from mri_vit.errors import UsageError
@@ -31,6 +32,7 @@ class Declared(NamedTuple):
     grades: tuple[str, ...] = ()  # endpoints whose classes are grades, in the order of their rows
     competing: tuple[str, ...] = ()  # endpoints of survival whose event 2 is one that came first
     margin: float | None = None  # of non-inferiority and equivalence
+    thresholds: tuple[float, float] | None = None  # `report.thresholds`
 
 
 UNDECLARED = Declared()
@@ -81,7 +83,7 @@ def run_from_tables(
         prepared=output,
         output=output,
         endpoints=endpoints,
-        report=Report(subgroups=tuple(dict.fromkeys((*Report().subgroups, *declared.subgroups))), margin=declared.margin),
+        report=_report(declared),
     )
     return Run(
         design="held-out" if declared.held_out else "table",
@@ -96,6 +98,15 @@ def run_from_tables(
         probe=run_files.empty(files.SITE_PROBE_COLUMNS),
         covariates=run_files.covariates(people, study),
     )
+
+
+def _report(declared: Declared) -> Report:
+    """The settings of the report. Raises UsageError where thresholds are no range."""
+    try:
+        subgroups = tuple(dict.fromkeys((*Report().subgroups, *declared.subgroups)))
+        return Report(subgroups=subgroups, margin=declared.margin, thresholds=declared.thresholds)
+    except ValidationError as error:
+        raise UsageError(str(error.errors()[0]["msg"]).removeprefix("Value error, ")) from None
 
 
 def _endpoint_of_table(
