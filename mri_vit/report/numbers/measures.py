@@ -130,7 +130,7 @@ class Measures(ABC):
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
     ) -> dict[str, Heterogeneity]:
         """Whether figures differ between the levels of `people`: the judged one as "figure", and those of `beside`."""
-        figures = [self.figure(people.loc[level == name]).on_logit for name in np.unique(level)]
+        figures = [self.figure(people.loc[level == name]).on_arcsine for name in np.unique(level)]
         return {"figure": cochran_q(*np.array(figures).T)}
 
     def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
