@@ -133,8 +133,8 @@ def report(
         report_files.report_table(predictions, cohort, output, Console(), patient_pages, declared)
     else:
         raise UsageError(
-            "expected either a study file (with --output X for the run in X, and --report.subgroups or --report.thresholds), or all of"
-            " --predictions, --cohort and --output without a study file"
+            "expected either a study file (with --output X for the run in X, and --report.subgroups or --report.thresholds), or "
+            "all of --predictions, --cohort and --output without a study file"
         )
 
 

@@ -73,5 +73,6 @@ def _chosen(kinds: list[Any], named: Any) -> Any:
     """Of a union, the part that the named keys are of."""
     if not isinstance(named, dict) or not hasattr(kinds[0], "model_fields"):
         return kinds[0]
+    kinds = [one for one in kinds if hasattr(one, "model_fields")]  # not the words that may stand in a part's place
     tagged = [one for one in kinds if "kind" in named and sample(one.model_fields["kind"].annotation) == named["kind"]]
     return (tagged or [one for one in kinds if set(named) <= set(one.model_fields)] or kinds)[0]

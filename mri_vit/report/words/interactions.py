@@ -52,7 +52,7 @@ def _sentences(found: InteractionFigures, symbol: str) -> list[str]:
         least = adjusted_p(min(test.p_adjusted for test in found.tests))
         text.append(
             f"No evidence that {measures} of {found.model} differ between the groups by {columns} "
-            f"({counted(len(found.tests), 'test')}, least {least}); with so many patients only large differences would be found."
+            f"({counted(len(found.tests), 'test')}, least {least}); that they agree is not shown."
         )
     alone = {test.column for test in apart if test.measure == "observed_to_expected"}
     alone -= {test.column for test in apart if test.measure != "observed_to_expected"}

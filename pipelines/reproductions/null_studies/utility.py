@@ -1,6 +1,6 @@
 """Net benefit over a range, differences between subgroups and patients without a label: how often is something claimed in error?
 
-    .venv/bin/python pipelines/reproduce.py null_studies/utility --studies 400      (10 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/utility --studies 400      (5 minutes on one core)
 
 A study is a penalised logistic or a ridge regression on 20 features, refitted in each fold, and is measured by the report's own
 functions. True values are the mean of what the folds' own models reach on 4,000 other patients. Rates are per cent of the
@@ -283,7 +283,9 @@ def _survival(random: np.random.Generator, n: int, effect: float) -> tuple[Featu
     return x, np.minimum(dies, ends), dies <= ends
 
 
-def _chances(train: Features, days: Float[np.ndarray, " m"], died: Truth, others: Features) -> Float[np.ndarray, " o"]:
+def _chances(
+    train: Features, days: Float[np.ndarray, " n"], died: Truth, others: Float[np.ndarray, "o f"]
+) -> Float[np.ndarray, " o"]:
     """Chances to die by the day, of a penalised Cox regression with Breslow's baseline."""
     centre = train.mean(axis=0)
     risk = refit.cox(train - centre, days[None], died[None], np.vstack([train, others]) - centre)[0]

@@ -1,4 +1,4 @@
-"""Net benefit over the range of the study, tests between subgroups, patients without a label: figures, words, what is left out."""
+"""Net benefit over the study's range, tests between subgroups, patients without a label: figures, words, what is left out."""
 
 from __future__ import annotations
 
