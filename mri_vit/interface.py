@@ -261,6 +261,8 @@ def write_report(
     design: Literal["cross-validation", "external"] = "cross-validation",
     numbers: Sequence[str] = (),
     grades: Sequence[str] = (),
+    competing: Sequence[str] = (),
+    margin: float | None = None,
     thresholds: tuple[float, float] | None = None,
 ) -> Path:
     r"""Write a report from a table of any model's predictions.
@@ -282,6 +284,10 @@ def write_report(
         Endpoints that are numbers.
     grades
         Endpoints whose classes are grades, in the order of their rows.
+    competing
+        Survival endpoints with 2 in the event column for an event that came first, such as another death.
+    margin
+        By which an AUC or C may fall short of another and not be called inferior, above 0 and below 0.5.
     thresholds
         Lowest and highest risk from which one would act, for net benefit over this range.
 
@@ -310,5 +316,13 @@ def write_report(
 
     if design not in ("cross-validation", "external"):
         raise UsageError(f"design is {design!r}; expected cross-validation or external")
-    declared = Declared(design == "external", tuple(subgroups), tuple(numbers), tuple(grades), thresholds)
+    declared = Declared(
+        external=design == "external",
+        subgroups=tuple(subgroups),
+        numbers=tuple(numbers),
+        grades=tuple(grades),
+        competing=tuple(competing),
+        margin=margin,
+        thresholds=thresholds,
+    )
     return report_files.report_table(Path(predictions), Path(cohort), Path(output), Console(quiet=True), declared=declared)

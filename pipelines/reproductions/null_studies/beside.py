@@ -144,7 +144,7 @@ def concordances(n: int, folds: int, effect: float) -> Callable[[np.random.Gener
         claims: dict[str, bool] = {}
         for when, design in AS_GIVEN_AND_NOW.items():
             refits = design not in NOT_TRAINED_ON
-            all_pairs = survival.of_harrell(Outcome(days, died, risk), refits)
+            all_pairs = survival.of_harrell(Outcome(days, died, risk, None), refits)
             low, high = concordance.uno_interval(days, died, risk, tau, refits)
             claims |= {
                 f"{when}C misses": not all_pairs.low <= own <= all_pairs.high,
