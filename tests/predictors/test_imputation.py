@@ -28,7 +28,7 @@ def test_without_a_gap_the_columns_are_those_of_scikit_learn_to_the_bit():
     table = rows()
     found = ImputedColumns().fit(table).transform(table)
     encoder = OneHotEncoder(sparse_output=False).fit(table[["sex"]])
-    expected = np.hstack([table[["age", "volume"]].to_numpy(), encoder.transform(table[["sex"]])])
+    expected = np.hstack([table[["age", "volume"]].to_numpy(), np.asarray(encoder.transform(table[["sex"]]))])
     np.testing.assert_array_equal(found, expected)
 
 
