@@ -14,6 +14,8 @@ from mri_vit.metrics import imputation
 from mri_vit.metrics.added_value import Patients, RepeatScores, added_value, pooled
 from mri_vit.metrics.cox import fit_cox
 
+pytestmark = pytest.mark.long(15)
+
 RECORDED = json.loads((Path(__file__).parents[1] / "oracles" / "utility.json").read_text())
 COLUMNS = pd.Index(["age", "sex", "ph.ecog", "meal.cal", "wt.loss"])
 

@@ -29,7 +29,7 @@ from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
 from mri_vit.report.words.caveats import hazard_ratio_in_words
 
-pytestmark = pytest.mark.long(20)
+pytestmark = pytest.mark.long(40)
 
 Cell = str | Callable[[dict[str, str]], str]
 

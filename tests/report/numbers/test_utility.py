@@ -13,17 +13,19 @@ import pytest
 from made.run import make_run
 from pydantic import ValidationError
 
+from mri_vit.errors import UsageError
 from mri_vit.metrics import decision
 from mri_vit.report import assembly
 from mri_vit.report.numbers import characteristics, judged, unlabelled
 from mri_vit.report.numbers import utility as numbers
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as reports
+from mri_vit.report.reading.foreign_table import Declared, run_from_tables
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.settings.sections import Report
 
-pytestmark = pytest.mark.long(30)
+pytestmark = pytest.mark.long(25)
 
 RANGE = (0.1, 0.4)
 
@@ -252,3 +254,18 @@ def test_without_a_range_one_sentence_names_the_key(run: Run, tmp_path: Path):
     text = written.page.read_text(encoding="utf-8")
     assert text.count("[report] thresholds") == 1
     assert not (tmp_path / "report" / "tables" / "utility.csv").exists()
+
+
+def test_a_table_from_elsewhere_takes_the_range_and_refuses_a_wrong_one(run: Run, tmp_path: Path):
+    random = np.random.default_rng(0)
+    truth = np.arange(60) % 2
+    people = pd.DataFrame({"patient": [f"P{i}" for i in range(60)], "mgmt": truth})
+    people.to_csv(tmp_path / "people.csv", index=False)
+    score = np.clip(0.3 + 0.4 * truth + 0.2 * random.normal(size=60), 0.01, 0.99).round(2)
+    people.assign(endpoint="mgmt", score=score)[["patient", "endpoint", "score"]].to_csv(tmp_path / "scores.csv", index=False)
+    tables = tmp_path / "scores.csv", tmp_path / "people.csv", tmp_path
+    found = assembly.metrics(run_from_tables(*tables, Declared(thresholds=RANGE)))
+    assert found.utility
+    assert found.utility.endpoints["mgmt"][0].verdict_kind == "better"
+    with pytest.raises(UsageError, match=r"thresholds are 0\.4 and 0\.1; expected a low and a high probability"):
+        run_from_tables(*tables, Declared(thresholds=(0.4, 0.1)))
