@@ -317,7 +317,7 @@ def write_report(
     if design not in ("cross-validation", "external"):
         raise UsageError(f"design is {design!r}; expected cross-validation or external")
     declared = Declared(
-        external=design == "external",
+        held_out=design == "external",
         subgroups=tuple(subgroups),
         numbers=tuple(numbers),
         grades=tuple(grades),

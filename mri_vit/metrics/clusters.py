@@ -26,7 +26,7 @@ class Clustered:
 def clustered_interval(value: float, without: Float[np.ndarray, " g"], inflated: float = 1.0) -> Clustered:
     """95 % interval of an AUC or C by the jackknife that leaves out one cluster at a time.
 
-    Formula: error² = (g - 1) / g sum_h (a_-h - a)², a_-h the figure without cluster h; logit a ± t c error / (a (1 - a)), t the
+    Formula: error² = (g - 1) / g sum_h (b_h - a)², b_h the figure without cluster h; logit a ± t c error / (a (1 - a)), t the
     0.975 quantile of g - 1 degrees of freedom, c `inflated`.
     Assumption: clusters are independent, and are a sample of those that the figure is to hold for; patients of one cluster may
     be alike in any way, but models learned nothing of these clusters that others lack: it is not right of folds that divide
