@@ -159,8 +159,8 @@ def cross_conformal_p(
 def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarray, " _"]]) -> tuple[float, float]:
     """The interval for a new patient's number, whom every fold's model predicted: CV+.
 
-    Formula: from the floor(alpha (n + 1))-th smallest of p_f - r_c to the same place from above of p_f + r_c, over all folds f and
-    patients c of their test folds, n in all; p_f the fold's prediction, r_c the absolute residual.
+    Formula: from the floor(alpha (n + 1))-th smallest of p_f - r_c to the same place from above of p_f + r_c, over all folds f
+    and patients c of their test folds, n in all; p_f the fold's prediction, r_c the absolute residual.
     Assumption: exchangeability. The number lies in it with a probability of at least 1 - 2 `ALPHA`; about 1 - `ALPHA` is found.
     Source: Barber et al. 2021, doi:10.1214/20-AOS1965.
     Returns: (low, high); infinite with fewer than nine patients.
