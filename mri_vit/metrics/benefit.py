@@ -116,8 +116,8 @@ def band_over(
     of the upper ones, since less the largest is the least of the differences. SE² is the larger of the sample variance of
     what patients add and u t / (1 - t), u the share of patients whom one treats and the other does not, over n, times the
     square of `inflated`. The latter is the variance where the difference is zero: then t of those patients have the outcome.
-    Without it eight patients left untreated, by chance all negatives, would prove a model at a threshold of 0.1. One patient more is
-    counted among them, so that no difference is certain. c is the 95 % quantile of the largest standardised difference, by
+    Without it eight patients left untreated, by chance all negatives, would prove a model at a threshold of 0.1. One patient more
+    is counted among them, so that no difference is certain. c is the 95 % quantile of the largest standardised difference, by
     draws of a normal distribution with the patients' correlations.
     Assumption: patients are independent, and enough for differences to be near normal.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53, for the pointwise form; the largest of correlated normals: Hothorn,
