@@ -80,7 +80,9 @@ def missing(metrics: Metrics, settings: Settings) -> str:
     channels = len(settings.channels)
     any_scan = _needs_all(settings) and channels > 1
     scan = f"one of the {in_words(channels)} sequences" if any_scan else _needed(settings)
-    covariates = [methods_section.COVARIATES] if CLINICAL in run_facts.controls(metrics) else []
+    covariates = (
+        [methods_section.without_citations(methods_section.COVARIATES)] if CLINICAL in run_facts.controls(metrics) else []
+    )
     return " ".join(
         [
             f"A missing label is left out and never imputed; a patient without {scan} is excluded.",

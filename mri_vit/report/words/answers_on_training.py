@@ -109,7 +109,8 @@ def chosen(metrics: Metrics, settings: Settings) -> str:
 def repeated_steps(metrics: Metrics, settings: Settings) -> str:
     """What was learned anew in each fold."""
     controls = run_facts.controls(metrics)
-    regressions = [f"Regressions of the controls too: {methods_section.COVARIATES}"] if CLINICAL in controls else []
+    covariates = without_citations(methods_section.COVARIATES)
+    regressions = [f"Regressions of the controls too: {covariates}"] if CLINICAL in controls else []
     seen = [f"Pretraining saw scans of test patients: {escape(metrics.transductive)}."] if metrics.transductive else []
     anew = f"Weights, the epoch that is kept and thresholds are made anew in each fold. {chosen(metrics)}"
     return " ".join([anew, *seen, *regressions])
