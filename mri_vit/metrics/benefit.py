@@ -87,7 +87,7 @@ def mean_difference(ours: Policy, other: Policy, inflated: float) -> Comparison:
 
     Formula: the mean of patients' w_i, w_i the mean over the thresholds of what the patient adds to ours less to the other;
     variance s² / n of these, times the square of `inflated`. Against `better_of`, the thresholds at which either is better are
-    taken as known: the mean over a range does not hang on where exactly they change to first order.
+    taken as known: to first order the mean over a range does not depend on where exactly they change.
     Assumption: each threshold of the range is as likely to be a patient's; patients are independent.
     Source: Vickers, Van Calster & Steyerberg 2019, doi:10.1186/s41512-019-0064-7, for differences over a range of thresholds;
     the variance is that of a mean.
@@ -114,7 +114,7 @@ def band_over(
 
     Formula: D_j(t) ± c SE_j(t) for each other j, and of these intervals, by threshold, the least of the lower ends and the least
     of the upper ones, since less the largest is the least of the differences. SE² is the larger of the sample variance of
-    what patients add and u t / (1 - t), u the share of patients whom one treats and the other does not, over n, times the
+    what patients add and u t / (1 - t), u the share of patients treated by one and not by the other, over n, times the
     square of `inflated`. The latter is the variance where the difference is zero: then t of those patients have the outcome.
     Without it eight patients left untreated, by chance all negatives, would prove a model at a threshold of 0.1. One patient more
     is counted among them, so that no difference is certain. c is the 95 % quantile of the largest standardised difference, by

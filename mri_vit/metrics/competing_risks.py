@@ -32,7 +32,7 @@ def cumulative_incidence(time_days: Numbers, event: Flags, other: Flags) -> Inci
     """The Aalen-Johansen estimate of the share who had the event by each day with an event of either kind.
 
     Definition: 1 less Kaplan and Meier's curve, with the competing event censored, is larger: how many would have the event if
-    nobody could have the other.
+    the other could not happen.
     Formula: F(t) = sum over days s <= t of S(s-) d(s) / Y(s), d the events among Y at risk and S the Kaplan-Meier curve of both
     events together. Variance: Aalen's, less for ties, as R's cmprsk has it, to which a test holds it. The interval has the ends
     F^exp(± 1.96 σ / (F log F)).
@@ -126,7 +126,7 @@ def pseudo_incidence(time_days: Numbers, event: Flags, other: Flags, at_day: flo
     share = np.cumsum(before * died / at_risk)
     whole = float(share[-1]) if len(share) else 0.0
     left = at_risk - ended
-    later = np.divide(whole - share, left, out=np.zeros_like(share), where=left > 0)  # where nobody is left, nothing follows
+    later = np.divide(whole - share, left, out=np.zeros_like(share), where=left > 0)  # where none is left, nothing follows
     by_then = np.searchsorted(days, np.minimum(time_days, at_day), side="right")  # days with events that a patient was at risk on
     expected = np.r_[0.0, np.cumsum(before * died / at_risk**2 - later * ended / at_risk)][by_then]
     now, then = (np.r_[0.0, values][by_then] for values in (before / at_risk, later))

@@ -16,7 +16,7 @@ from mri_vit.metrics.checked import Groups, Numbers, classes, grouped, numbers, 
 
 ALPHA = 0.1  # sets hold the right class nine times in ten: with fewer patients than 10 of a class 95 % would leave nothing out
 MIN_SITES = 4  # of three, the two others have a scatter of one degree of freedom
-UNKNOWN = -1  # the label of a patient who has none, and with whom no other is compared
+UNKNOWN = -1  # the label of a patient without one, who is compared with others but not they with this one
 
 
 def class_p(

@@ -116,7 +116,7 @@ def test_a_heads_chance_of_the_event_is_the_cumulative_incidence(kind: str):
     observed = [1 - competing_risks.incidence_at(days, event == 1, event == 2, day)[0] for day in head.cuts_days]
     assert free[0].tolist() == pytest.approx(observed, abs=0.01)
     alone = heads.survival(fitted(ALONE, rows, kind, 20, False), output[:1]) if kind == "hazard" else None
-    assert alone is None or float(alone[0, -1]) < float(free[0, -1]) - 0.1  # as though nobody could have the other event
+    assert alone is None or float(alone[0, -1]) < float(free[0, -1]) - 0.1  # as though the other event could not happen
 
 
 def test_a_head_keeps_its_other_hazard_in_a_file_and_an_older_file_has_none():

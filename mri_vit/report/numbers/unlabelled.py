@@ -135,6 +135,7 @@ def _p(row: Row, values: pd.Series | None, tested: pd.Series, untested: pd.Serie
         here = ((tested | untested) & values.notna()).to_numpy()
         return ranks_differ(values.to_numpy(float)[here], untested.to_numpy()[here]).p
     counts = np.array([cell.counts for cell in row.cells], dtype=int).T  # (levels, 2)
-    if row.kind == "label" and len(counts) == 1:  # of a marker the positives are counted, and the rest is negative
-        counts = np.vstack([counts, [cell.known for cell in row.cells] - counts[0]])
+    rest = np.array([cell.known for cell in row.cells]) - counts.sum(axis=0)  # of a marker the negative, of survival the censored
+    if row.kind == "label" and (rest.any() or len(counts) == 1):
+        counts = np.vstack([counts, rest])
     return rates_differ(counts, np.random.default_rng(seed)).p if len(counts) else math.nan
