@@ -79,7 +79,10 @@ def none_treated(like: Policy) -> Policy:
 def better_of(first: Policy, other: Policy) -> Policy:
     """At each threshold the policy of the larger net benefit: what a clinic without the model would best do."""
     better = (first.net_benefit >= other.net_benefit)[:, None]
-    return Policy(np.where(better, first.worth, other.worth), np.where(better, first.treated, other.treated))
+    known = ~np.isnan(first.net_benefit + other.net_benefit)[:, None]  # less an undefined one nothing is known to be better
+    return Policy(
+        np.where(known, np.where(better, first.worth, other.worth), math.nan), np.where(better, first.treated, other.treated)
+    )
 
 
 def mean_difference(ours: Policy, other: Policy, inflated: float) -> Comparison:

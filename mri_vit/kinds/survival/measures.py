@@ -42,12 +42,12 @@ class SurvivalMeasures(Measures):
         return flags(people.event)
 
     def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
-        """Of deaths within a year."""
-        if SUBGROUP_DAY not in alive:
+        """Of deaths within about a year."""
+        if (day := survival.nearest(alive.columns, SUBGROUP_DAY)) is None:
             return {}
         here = people.set_index("patient").join(alive, how="inner")
-        died, chance = (floats(here.time_days), flags(here.event)), floats(pd.Series(here[SUBGROUP_DAY]))
-        return {"observed_to_expected": log_observed_to_expected_by(*died, chance, SUBGROUP_DAY, competing(here))}
+        died, chance = (floats(here.time_days), flags(here.event)), floats(pd.Series(here[day]))
+        return {"observed_to_expected": log_observed_to_expected_by(*died, chance, day, competing(here))}
 
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float

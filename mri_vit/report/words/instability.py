@@ -100,7 +100,7 @@ def absent_sets(absent: Absent) -> str:
     )
 
 
-UNPROVEN = "The model is not shown to beat chance: its sets keep the guarantee and say no more than a guess. "
+UNPROVEN = "The model is not shown to beat chance: one answer says no more than a guess. "
 
 
 def _of_classes(found: SetFigures, verdict: Kind) -> list[str]:
