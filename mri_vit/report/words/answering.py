@@ -12,11 +12,11 @@ from mri_vit.report.words.methods_section import measure_sentences, without_cita
 Answer = Callable[[Metrics], str]
 BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_SENTENCES` by the question that they bear on
     "calibration": ("calibration", "calibration_at", "log_loss", "r_squared", "recalibrated"),
-    "competing risks": (),
+    "competing risks": ("competing",),
     "clusters": ("within_sites",),
     "instability": ("retraining", "retraining:seeds", "instability", "prediction_sets"),
-    "net benefit": ("net_benefit", "decision_at"),
-    "subgroups": (),
+    "net benefit": ("net_benefit", "decision_at", "utility"),
+    "subgroups": ("interactions",),
     "uncertainty": (
         *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
         *("instability", "prediction_sets"),

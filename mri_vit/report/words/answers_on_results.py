@@ -165,8 +165,9 @@ def subgroups(metrics: Metrics) -> str:
     if not columns:
         return ""
     named = listed(sorted(escape(name) for name in columns))
-    shown = f"AUC and C, with intervals, of the models shown within subgroups by {named}; no test compares them."
-    return " ".join(filter(None, [shown, bearing(metrics, "subgroups")]))
+    shown = f"AUC and C, with intervals, of the models shown within subgroups by {named}."
+    tested = [f"{escape(name)}: {escape(' '.join(one.sentences))}" for name, one in metrics.interactions.items()]
+    return " ".join(filter(None, [shown, bearing(metrics, "subgroups"), *(tested or ["No test compares them."])]))
 
 
 def failures(metrics: Metrics) -> str:
