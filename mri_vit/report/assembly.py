@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from mri_vit.report import verdicts
+from mri_vit.report import judged_maps, verdicts
 from mri_vit.report.numbers import (
     chance,
     characteristics,
@@ -22,12 +22,13 @@ from mri_vit.report.numbers import (
     prediction_sets,
     results,
     sites,
+    subgroups,
 )
 from mri_vit.report.numbers.judged import THRESHOLDS, chances_alive, first_repeat
-from mri_vit.report.numbers.maps import MODEL, EndpointMapFigures, MapEvaluationFigures
+from mri_vit.report.numbers.maps import MODEL
 from mri_vit.report.numbers.patients import MIN_PAIRS
 from mri_vit.report.numbers.prediction_sets import Absent, Sets
-from mri_vit.report.reading.run import Map, Run
+from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.hospitals import Hospitals
 from mri_vit.report.schema.instability import Instability, PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Numbers, Result
@@ -43,22 +44,11 @@ from mri_vit.report.schema.metrics import (
     SiteProbe,
 )
 from mri_vit.report.schema.parts import OWN, TABLES, Kind, Nothing
-from mri_vit.report.schema.patients import (
-    ComparatorMaps,
-    EndpointMaps,
-    Failures,
-    GroupMaps,
-    MapEvaluation,
-    MapResult,
-    MapSettings,
-    PatientMaps,
-    ShownMap,
-)
+from mri_vit.report.schema.patients import Failures, GroupMaps, MapSettings
 from mri_vit.report.verdicts import Verdict
 from mri_vit.report.words import (
     caveats,
     interactions,
-    map_sentences,
     margins,
     model_verdicts,
     networks,
@@ -137,7 +127,7 @@ def metrics(run: Run) -> Metrics:
     people = instability.beside(people, whose, retrained, sets)
     worst = patients.measure_failures(people, whose, seed)
     figures = maps.measure(run)
-    evaluated = figures and evaluation(figures, _predicted(endpoints, MODEL), study.train.mask_supervised)
+    evaluated = figures and judged_maps.evaluation(figures, judged_maps.predicted(endpoints, MODEL), study.train.mask_supervised)
     folds, repeats = _split(run)
     return Metrics(
         schema=SCHEMA,
@@ -183,7 +173,7 @@ def metrics(run: Run) -> Metrics:
         utility=utility.of_run(run, {name: one.honest for name, one in judged.items()}, numbers, shown, leaking),
         interactions=interactions.of_run(run, {name: one.honest for name, one in judged.items()}, first),
         unlabelled=unlabelled.of_run(run, {name: one.honest for name, one in judged.items()}, first),
-        maps=tuple(patient(shown_maps, evaluated) for shown_maps in run.maps),
+        maps=tuple(judged_maps.patient(shown_maps, evaluated) for shown_maps in run.maps),
         map_settings=MapSettings.model_validate(run.maps[0].facts["settings"]) if run.maps else None,
         stale=run.stale,
         map_scores=evaluated,
@@ -192,7 +182,9 @@ def metrics(run: Run) -> Metrics:
             GroupMaps.model_validate({key: entry.get(key) for key in GroupMaps.model_fields}) for entry, _ in run.groups
         ),
         comparator_maps={
-            name: _comparator_maps(run, name, _predicted(endpoints, name)) for name in models if name in run.comparator_maps
+            name: judged_maps.of_comparator(run, name, judged_maps.predicted(endpoints, name))
+            for name in models
+            if name in run.comparator_maps
         },
         settings=Nothing() if run.design in TABLES else _settings(study),
         environment=run.environment,
@@ -240,7 +232,7 @@ def _endpoint(run: Run, judged: Judged, shown: Sequence[str], outcome_of: Mappin
     of_one = max((chance.inflation(first_repeat(rows), run.design) for rows in ordered.values()), default=1.0)
     sides = verdicts.comparator_sides(numbers, judged.verdicts)
     drawn = {model: rows for model, rows in judged.rows.items() if model in shown}
-    groups = characteristics.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design, alive)
+    groups = subgroups.subgroup_figures(settings, run.cohort, run.study.report.subgroups, drawn, run.design, alive)
     models: dict[str, Any] = {
         model: _result(run, numbers[model], judged.verdicts[model], judged.caveats[model]) for model in numbers
     }
@@ -367,66 +359,3 @@ def _hospitals(run: Run, judged: Judged) -> dict[str, Hospitals]:
         for model, one in found.items()
         if one
     }
-
-
-def _predicted(endpoints: Mapping[str, AnyEndpoint], model: str) -> dict[str, Kind]:
-    """By endpoint the kind of the verdict on the model that maps are of."""
-    return {name: one.models[model].verdict_kind if model in one.models else "undefined" for name, one in endpoints.items()}
-
-
-def _comparator_maps(run: Run, model: str, predicted: Mapping[str, Kind]) -> ComparatorMaps:
-    """A comparator's maps with their verdicts, by the rules of the own model's."""
-    study = next(run.study.of(one) for one in run.study.comparators if one.name == model)
-    figures, shown = maps.measure(run, model), run.comparator_maps[model].maps
-    evaluated = figures and evaluation(figures, predicted, study.train.mask_supervised)
-    notes = {entry["method"]: entry["note"] for entry in (shown[0].facts["maps"] if shown else ())}
-    return ComparatorMaps(maps=tuple(patient(one, evaluated) for one in shown), scores=evaluated, notes=notes)
-
-
-def evaluation(figures: MapEvaluationFigures, predicted: Mapping[str, Kind], mask_supervised: bool) -> MapEvaluation:
-    """The maps' evaluation with its verdicts; `predicted` are, by endpoint, the kinds of verdict on the model of the maps, and
-    `mask_supervised` is whether its training was supervised with tumour masks.
-    """
-    return MapEvaluation(
-        patients=figures.patients,
-        settings=figures.settings,
-        rules=tuple(map_sentences.map_rules()),
-        endpoints={name: _endpoint_maps(name, one, predicted[name], mask_supervised) for name, one in figures.endpoints.items()},
-    )
-
-
-def _endpoint_maps(name: str, figures: EndpointMapFigures, predicted: Kind, mask_supervised: bool) -> EndpointMaps:
-    methods = {}
-    for method, one in figures.methods.items():
-        answers = verdicts.map_answers(one, predicted)
-        methods[method] = MapResult(
-            **dict(one),
-            verdict=map_sentences.map_verdict_sentence(one, answers, name, predicted, mask_supervised),
-            checks=map_sentences.map_checks(one, answers, mask_supervised),
-            verdict_kind=answers.kind,
-        )
-    return EndpointMaps(
-        predicted=predicted,
-        no_finding=None if predicted == "better" else map_sentences.no_finding(name, predicted),
-        with_tumour=figures.with_tumour,
-        mask_supervised=mask_supervised,
-        methods=methods,
-        curves=figures.curves,
-        agreement=figures.agreement,
-    )
-
-
-def patient(shown: Map, scored: MapEvaluation | None) -> PatientMaps:
-    """A visit's maps with the verdicts on them, those that carry a finding first."""
-    entries = []
-    for index, entry in enumerate(shown.facts["maps"]):
-        found = verdicts.map_verdicts(entry["method"], entry["endpoint"], scored)
-        keys = ("method", "endpoint", "title", "explains", "unit", "peak", "peak_mm", "by_scan")
-        facts = {key: entry.get(key) for key in keys} | {"of_class": entry.get("of_class", "")}
-        kind = found[0].kind if found else "undefined"
-        if entry.get("of_class"):  # maps of the prediction alone are scored
-            found, kind = (), "none" if kind == "none" else "undefined"
-        entries.append(ShownMap.model_validate({**facts, "index": index, "kind": kind, "verdicts": found}))
-    entries.sort(key=lambda entry: (verdicts.MAP_ORDER.index(entry.kind), not entry.endpoint))  # ties: the file's order
-    head = {key: shown.facts.get(key) for key in ("model", "repeat", "fold", "tokens")}
-    return PatientMaps.model_validate({"patient": shown.patient, **head, "maps": entries})

@@ -23,7 +23,7 @@ from mri_vit.kinds.multiclass.heads import log_odds
 from mri_vit.model import heads
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.report.assembly import patient as with_verdicts
+from mri_vit.report.judged_maps import patient as with_verdicts
 from mri_vit.report.reading.run_files import Map
 from mri_vit.report.words.map_sentences import map_label
 from mri_vit.report.words.notation import title

@@ -11,8 +11,8 @@ import pandas as pd
 
 from mri_vit.metrics.comparison import holm
 from mri_vit.report.numbers import measures
-from mri_vit.report.numbers.characteristics import levels, ordered_levels
 from mri_vit.report.numbers.judged import averaged, chances_alive, first_repeat, rarer
+from mri_vit.report.numbers.subgroups import levels, ordered_levels
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.measured import MIN_EVENTS
 from mri_vit.settings.schema import Endpoint

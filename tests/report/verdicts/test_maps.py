@@ -27,7 +27,7 @@ from mri_vit.data import predictions
 from mri_vit.data.cohort import visit_id
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.explain.methods.catalogue import METHODS
-from mri_vit.report import assembly, verdicts
+from mri_vit.report import judged_maps, verdicts
 from mri_vit.report.figures import map_figures
 from mri_vit.report.figures import map_figures as figures
 from mri_vit.report.numbers import maps
@@ -89,7 +89,7 @@ def measured(run: Run) -> dict[str, Any]:
 def evaluated(run: Run) -> MapEvaluation:
     found = maps.measure(run)
     assert found is not None
-    return assembly.evaluation(found, KINDS, mask_supervised=False)
+    return judged_maps.evaluation(found, KINDS, mask_supervised=False)
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ def test_without_scores_nothing_is_measured():
 def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
     listed = [entry("rollout", "", "P00"), *(entry("gradient_attention", name, "P00") for name in ("pten", "mgmt"))]
     shown = Map("P00", Path("maps/P00"), facts("P00", listed))
-    told = assembly.patient(shown, MapEvaluation.model_validate(scored)).model_dump()["maps"]
+    told = judged_maps.patient(shown, MapEvaluation.model_validate(scored)).model_dump()["maps"]
     assert [(one["method"], one["endpoint"], one["kind"]) for one in told] == [
         ("gradient_attention", "mgmt", "passes"),
         ("rollout", "", "fails"),
@@ -378,7 +378,7 @@ def test_of_a_patients_maps_what_carries_a_finding_comes_first(scored):
     ]
     assert [listed[one["index"]]["endpoint"] for one in told] == [one["endpoint"] for one in told]
     assert [verdict["endpoint"] for verdict in told[1]["verdicts"]] == ["mgmt", "pten"]
-    assert {one.kind for one in assembly.patient(shown, None).maps} == {"undefined"}
+    assert {one.kind for one in judged_maps.patient(shown, None).maps} == {"undefined"}
 
 
 def test_a_scans_share_is_that_of_its_size_whether_it_speaks_for_or_against():

@@ -30,7 +30,7 @@ from mri_vit.metrics.within_fold import FALSE_POSITIVES, leak_level
 from mri_vit.predictors.regressions import Tabular
 from mri_vit.report import assembly
 from mri_vit.report import verdicts as verdict
-from mri_vit.report.numbers import binary, chance, characteristics, results, sites
+from mri_vit.report.numbers import binary, chance, results, sites, subgroups
 from mri_vit.report.numbers import survival as survival_numbers
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.reading import foreign_table
@@ -602,7 +602,7 @@ def test_a_subgroup_with_few_of_the_rarer_class_carries_a_warning(metrics):
     ],
 )
 def test_levels_are_halves_of_numbers_or_frequent_words(name, cells, expected):
-    assert characteristics.levels(pd.Series(cells, name=name)).tolist() == expected
+    assert subgroups.levels(pd.Series(cells, name=name)).tolist() == expected
 
 
 # --- site probe ------------------------------------------------------------------------------------------------------------
