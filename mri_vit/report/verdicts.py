@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from mri_vit.metrics.within_fold import leak_level
-from mri_vit.report.schema.endpoints import BinaryNumbers
+from mri_vit.report.schema.binary import BinaryNumbers
 from mri_vit.report.schema.kinds import Numbers, Result
 from mri_vit.report.schema.measured import ALPHA, Caveats, ProbeFigures
 from mri_vit.report.schema.parts import OWN, Comparison, Kind, Mean

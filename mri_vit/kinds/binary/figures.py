@@ -14,7 +14,7 @@ from mri_vit.report.figures import endpoint_curves
 from mri_vit.report.figures.of_kind import Figures
 from mri_vit.report.numbers import judged
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryEndpoint
+from mri_vit.report.schema.binary import BinaryEndpoint
 from mri_vit.report.words.notation import file_name
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint

@@ -9,7 +9,7 @@ import numpy as np
 from mri_vit.metrics import decision
 from mri_vit.report.numbers.judged import THRESHOLDS
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryNumbers, BinaryResult, BinarySubgroup, OperatingPoint
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryNumbers, BinaryResult, BinarySubgroup, OperatingPoint
 from mri_vit.report.schema.measured import Caveats, SubgroupFigures
 from mri_vit.report.schema.parts import Design, Estimate
 from mri_vit.report.words import caveats

@@ -11,7 +11,7 @@ from mri_vit.report.figures import competing, endpoint_curves
 from mri_vit.report.figures.of_kind import Figures
 from mri_vit.report.numbers.judged import known_rows
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import SurvivalEndpoint
+from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.report.words.notation import file_name
 from mri_vit.settings.schema import Endpoint
 

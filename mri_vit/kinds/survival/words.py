@@ -10,7 +10,9 @@ from mri_vit.metrics.added_value import RISK
 from mri_vit.report import verdicts
 from mri_vit.report.numbers import added_value, characteristics
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import (
+from mri_vit.report.schema.measured import AddedValueFigures, Caveats, SubgroupFigures
+from mri_vit.report.schema.parts import Design, Estimate, Kind
+from mri_vit.report.schema.survival import (
     AddedValue,
     AucAt,
     BrierAt,
@@ -22,8 +24,6 @@ from mri_vit.report.schema.endpoints import (
     SurvivalResult,
     SurvivalSubgroup,
 )
-from mri_vit.report.schema.measured import AddedValueFigures, Caveats, SubgroupFigures
-from mri_vit.report.schema.parts import Design, Estimate, Kind
 from mri_vit.report.verdicts import Unjudged
 from mri_vit.report.words import caveats, competing
 from mri_vit.report.words.endpoint_results import (

@@ -13,7 +13,7 @@ from mri_vit.report.figures import panels
 from mri_vit.report.figures.endpoint_curves import RISK_STROKES, at_risk_rows
 from mri_vit.report.figures.panels import panel
 from mri_vit.report.numbers import judged
-from mri_vit.report.schema.endpoints import Group, RiskGroup
+from mri_vit.report.schema.survival import Group, RiskGroup
 
 EVENT, OTHER = "event", "competing event"
 BELOW = 0.005  # of the axis: a curve at 0 is seen

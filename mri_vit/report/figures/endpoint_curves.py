@@ -34,18 +34,9 @@ from mri_vit.report.figures.panels import (
     numbers,
     panel,
 )
-from mri_vit.report.schema.endpoints import (
-    BinaryResult,
-    CovariateRatio,
-    CoxComparison,
-    Days,
-    Group,
-    OverTime,
-    RiskGroup,
-    Roc,
-    SurvivalResult,
-)
+from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.parts import Band, CalibrationGroup, SmoothCurve
+from mri_vit.report.schema.survival import CovariateRatio, CoxComparison, Days, Group, OverTime, RiskGroup, SurvivalResult
 from mri_vit.report.words import caveats
 from mri_vit.settings.recipe import is_compared
 

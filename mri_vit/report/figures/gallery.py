@@ -19,10 +19,10 @@ from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.numbers.instability import trainings
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import SurvivalSubgroup
 from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
+from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.report.words.instability import what
 from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure

@@ -29,9 +29,9 @@ from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
-from mri_vit.report.schema.endpoints import CompleteCases, CoxComparison, RiskTest
 from mri_vit.report.schema.measured import AddedValueFigures
 from mri_vit.report.schema.parts import OWN
+from mri_vit.report.schema.survival import CompleteCases, CoxComparison, RiskTest
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 from mri_vit.settings.schema import Endpoint
 

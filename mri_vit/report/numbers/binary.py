@@ -38,7 +38,7 @@ from mri_vit.report.numbers.judged import (
     tied,
     widened,
 )
-from mri_vit.report.schema.endpoints import (
+from mri_vit.report.schema.binary import (
     AveragePrecision,
     BinaryFigures,
     BinaryFold,

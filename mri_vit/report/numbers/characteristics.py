@@ -21,10 +21,10 @@ from mri_vit.metrics.survival import at_risk, median_follow_up
 from mri_vit.prepare.patient import kind_of_reason
 from mri_vit.report.numbers import measures
 from mri_vit.report.reading.run import Run, subject
-from mri_vit.report.schema.endpoints import FollowUp
 from mri_vit.report.schema.measured import TABLE_DAYS
 from mri_vit.report.schema.metrics import Cohort
 from mri_vit.report.schema.patients import Cell, ColumnKind, Row, Split, Table1
+from mri_vit.report.schema.survival import FollowUp
 from mri_vit.settings.schema import Endpoint
 
 MAX_ROWS = 30  # a page's length; a table of radiomic features has hundreds of columns

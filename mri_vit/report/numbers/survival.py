@@ -32,7 +32,9 @@ from mri_vit.report.numbers.judged import (
     outcome,
     risk_groups,
 )
-from mri_vit.report.schema.endpoints import (
+from mri_vit.report.schema.measured import TABLE_DAYS, TAU_DAYS, Caveats, Measurement
+from mri_vit.report.schema.parts import NOT_TRAINED_ON, Band, Design, Estimate, Value
+from mri_vit.report.schema.survival import (
     AucAt,
     BrierAt,
     CalibrationAt,
@@ -49,8 +51,6 @@ from mri_vit.report.schema.endpoints import (
     SurvivalFold,
     UnoC,
 )
-from mri_vit.report.schema.measured import TABLE_DAYS, TAU_DAYS, Caveats, Measurement
-from mri_vit.report.schema.parts import NOT_TRAINED_ON, Band, Design, Estimate, Value
 from mri_vit.settings.schema import Endpoint
 
 # n is the number of patients

@@ -10,12 +10,12 @@ import pandas as pd
 from mri_vit.data.sheet import harmless
 from mri_vit.report.figures import gallery
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import CoxComparison
 from mri_vit.report.schema.interactions import InteractionTest
 from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Part
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult, Patient
+from mri_vit.report.schema.survival import CoxComparison
 
 SET_PARTS = ("classes", "sites")
 Cells = dict[str, Any]  # of one row, by column

@@ -6,7 +6,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from mri_vit.report.schema.endpoints import Calibration
+from mri_vit.report.schema.binary import Calibration
 from mri_vit.report.schema.parts import EndpointPart, Estimate, Figures, Fold, Number, Part, Sentences, Subgroup, Tests, Value
 
 

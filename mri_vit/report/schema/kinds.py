@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryFigures, BinaryNumbers, BinaryResult, BinarySubgroup
 from mri_vit.report.schema.classes import (
     MulticlassEndpoint,
     MulticlassFigures,
@@ -25,18 +26,7 @@ from mri_vit.report.schema.continuous import (
     ContinuousResult,
     ContinuousSubgroup,
 )
-from mri_vit.report.schema.endpoints import (
-    BinaryEndpoint,
-    BinaryFigures,
-    BinaryNumbers,
-    BinaryResult,
-    BinarySubgroup,
-    SurvivalEndpoint,
-    SurvivalFigures,
-    SurvivalNumbers,
-    SurvivalResult,
-    SurvivalSubgroup,
-)
+from mri_vit.report.schema.survival import SurvivalEndpoint, SurvivalFigures, SurvivalNumbers, SurvivalResult, SurvivalSubgroup
 
 AnyFigures = BinaryFigures | SurvivalFigures | MulticlassFigures | OrdinalFigures | ContinuousFigures
 Numbers = BinaryNumbers | SurvivalNumbers | MulticlassNumbers | OrdinalNumbers | ContinuousNumbers

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mri_vit.metrics import within_fold
-from mri_vit.report.schema.endpoints import CompleteCases, CoxComparison, RiskTest
 from mri_vit.report.schema.kinds import AnyFigures
 from mri_vit.report.schema.parts import ChanceMethod, Drift, Estimate, Measure, Nothing, SiteFigure
 from mri_vit.report.schema.patients import Association
+from mri_vit.report.schema.survival import CompleteCases, CoxComparison, RiskTest
 from mri_vit.settings.recipe import Pretrain
 
 ALPHA = within_fold.ALPHA  # with 95 % intervals throughout

@@ -14,6 +14,7 @@ from mri_vit.kinds.kind import Measure
 from mri_vit.settings.recipe import VIT
 
 OWN = VIT  # the study's own model; the other compared models are its comparators
+SCALED = "1 at best, 0 without a model; null before 0.6"  # of a Brier score
 
 
 class Part(BaseModel):

@@ -12,7 +12,6 @@ from markupsafe import Markup, escape
 
 from mri_vit.metrics.added_value import RISK
 from mri_vit.metrics.comparison import holm
-from mri_vit.report.schema.endpoints import CompleteCases, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.schema.measured import (
     ALPHA,
     MIN_OF_SITE,
@@ -26,6 +25,7 @@ from mri_vit.report.schema.measured import (
     ProbeFigures,
 )
 from mri_vit.report.schema.parts import Design, Estimate, Kind, Published
+from mri_vit.report.schema.survival import CompleteCases, CovariateRatio, CoxComparison, LikelihoodRatio, RiskTest
 from mri_vit.report.verdicts import of_added_value
 from mri_vit.report.words.notation import (
     EXPLAINED,

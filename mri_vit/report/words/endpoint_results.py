@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mri_vit.report.schema.endpoints import Calibration, CalibrationAt
+from mri_vit.report.schema.binary import Calibration
 from mri_vit.report.schema.kinds import AnyEndpoint, Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN, Comparison, EndpointPart, Estimate, Value, WithinSites
+from mri_vit.report.schema.survival import CalibrationAt
 from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.hospitals import noun
 from mri_vit.report.words.notation import (

@@ -19,8 +19,9 @@ from mri_vit.report.figures import endpoint_curves, gallery, panels
 from mri_vit.report.figures import endpoint_curves as survival_figures
 from mri_vit.report.numbers import results
 from mri_vit.report.pages import csv_tables, page_pictures
-from mri_vit.report.schema.endpoints import BinaryResult, Group, OverTime, Roc, SurvivalResult
+from mri_vit.report.schema.binary import BinaryResult, Roc
 from mri_vit.report.schema.parts import Band, CalibrationGroup, Comparison, Estimate
+from mri_vit.report.schema.survival import Group, OverTime, SurvivalResult
 from mri_vit.report.words import notation
 from mri_vit.settings import recipe
 

@@ -11,7 +11,7 @@ import pytest
 from mri_vit import style
 from mri_vit.report.figures import endpoint_curves, panels
 from mri_vit.report.figures.panels import CELL
-from mri_vit.report.schema.endpoints import Group
+from mri_vit.report.schema.survival import Group
 
 
 def curve(patients: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -26,7 +26,7 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import AddedValue, CoxComparison, SurvivalEndpoint
+from mri_vit.report.schema.survival import AddedValue, CoxComparison, SurvivalEndpoint
 from mri_vit.report.words.caveats import hazard_ratio_in_words
 
 pytestmark = pytest.mark.long(40)

@@ -25,7 +25,7 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryResult
+from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.parts import Comparators, Comparison, Kind, ResampledTest
 from mri_vit.report.verdicts import Unjudged, Verdict

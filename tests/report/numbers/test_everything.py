@@ -21,7 +21,8 @@ from mri_vit.report.numbers import binary as points
 from mri_vit.report.numbers import judged, survival
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import BinaryResult, SurvivalResult
+from mri_vit.report.schema.binary import BinaryResult
+from mri_vit.report.schema.survival import SurvivalResult
 from mri_vit.report.words import caveats, endpoint_results
 
 pytestmark = pytest.mark.long(17)

@@ -19,8 +19,8 @@ from mri_vit.report.numbers import characteristics
 from mri_vit.report.pages import csv_tables
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.endpoints import SurvivalEndpoint
 from mri_vit.report.schema.patients import Cell, Row, Table1
+from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.settings.schema import Endpoint
 
 

@@ -37,7 +37,7 @@ from mri_vit.explain.outputs.map_files import brain_only, explain
 from mri_vit.explain.outputs.records import NetworkId
 from mri_vit.model.heads import Head
 from mri_vit.model.network import Network
-from mri_vit.report import assembly
+from mri_vit.report import assembly, judged_maps
 from mri_vit.report.pages import page_pictures, patient_pages, report_files
 from mri_vit.report.pages.patient_pages import Visit
 from mri_vit.report.reading import run as run_folder
@@ -156,7 +156,7 @@ def told(found: list[Map]) -> list[PatientMaps]:
             for endpoint, kind in of.items()
         }
     )
-    return [assembly.patient(shown, scored) for shown in found]
+    return [judged_maps.patient(shown, scored) for shown in found]
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from mri_vit.cli import file_verbs
 from mri_vit.report.reading import run as reading
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema import endpoints, metrics, patients
+from mri_vit.report.schema import binary, metrics, patients, survival
 from mri_vit.report.schema import parts as bricks
 from mri_vit.report.schema.metrics import Metrics, dumps
 from mri_vit.report.schema.parts import Nothing, Part, Value
@@ -126,7 +126,7 @@ def test_the_designs_fill_every_part_that_may_be_empty(texts):
         assert {getattr(whole, key) is None for whole in found} == {True, False}, key
     results = [result for whole in found for endpoint in whole.endpoints.values() for result in endpoint.models.values()]
     for key in ("calibration", "not_probability", "recalibrated", "versus_own", "versus_best"):
-        assert {getattr(result, key) is None for result in results if isinstance(result, endpoints.BinaryResult)} == {True, False}
+        assert {getattr(result, key) is None for result in results if isinstance(result, binary.BinaryResult)} == {True, False}
 
 
 def test_undefined_is_nan_here_and_null_in_the_file():
@@ -142,7 +142,7 @@ def test_what_the_schema_does_not_know_is_refused(texts, change):
 
 
 def parts() -> list[type[Part]]:
-    rooms = [vars(module).values() for module in (bricks, endpoints, patients, metrics)]
+    rooms = [vars(module).values() for module in (bricks, binary, survival, patients, metrics)]
     return [value for room in rooms for value in room if isinstance(value, type) and issubclass(value, Part)]
 
 

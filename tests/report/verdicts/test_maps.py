@@ -35,7 +35,7 @@ from mri_vit.report.pages import report_files
 from mri_vit.report.reading import run as run_folder
 from mri_vit.report.reading import run_files
 from mri_vit.report.reading.run import Map, Run
-from mri_vit.report.schema.endpoints import BinaryEndpoint
+from mri_vit.report.schema.binary import BinaryEndpoint
 from mri_vit.report.schema.parts import Kind, Mean, Nothing
 from mri_vit.report.schema.patients import EndpointMaps, MapEvaluation, MapResult
 from mri_vit.report.words import map_sentences, of_kind

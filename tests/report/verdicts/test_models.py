@@ -37,7 +37,7 @@ from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as reports
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
-from mri_vit.report.schema.endpoints import BinaryFigures, BinaryResult
+from mri_vit.report.schema.binary import BinaryFigures, BinaryResult
 from mri_vit.report.schema.measured import Caveats
 from mri_vit.report.schema.parts import BestControl, ChanceTest, Comparison, Estimate, ResampledTest, Retraining, WithinSites
 from mri_vit.report.words import caveats, model_verdicts

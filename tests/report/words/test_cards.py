@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from mri_vit.report.schema.endpoints import BinaryResult
+from mri_vit.report.schema.binary import BinaryResult
 from mri_vit.report.schema.parts import BestControl, Comparison, WithinSites
 from mri_vit.report.verdicts import Standing, TooGood, Unjudged, Verdict
 from mri_vit.report.words import caveats, model_verdicts

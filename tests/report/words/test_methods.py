@@ -16,12 +16,13 @@ from mri_vit.metrics import calibration_curve, comparison, intervals
 from mri_vit.model.encoder import Encoder
 from mri_vit.prepare import alignment, bias, register
 from mri_vit.report.schema import measured
+from mri_vit.report.schema.binary import BinaryEndpoint, BinaryResult
 from mri_vit.report.schema.classes import MulticlassEndpoint, OrdinalEndpoint
 from mri_vit.report.schema.continuous import ContinuousEndpoint
-from mri_vit.report.schema.endpoints import BinaryEndpoint, BinaryResult, SurvivalEndpoint
 from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part, Tumour
+from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, KEYS, Model, Train
