@@ -25,7 +25,7 @@ from mri_vit.data.predictions import NULL_COLUMNS, SEED_COLUMNS
 from mri_vit.metrics import calibration, concordance, within_fold
 from mri_vit.metrics.discrimination import auc, auc_within
 from mri_vit.metrics.intervals import rate
-from mri_vit.report.numbers import binary, chance, characteristics, oddities, survival
+from mri_vit.report.numbers import binary, chance, oddities, subgroups, survival
 from mri_vit.report.numbers.chance import Background
 from mri_vit.report.numbers.judged import Outcome, averaged, outcome
 from mri_vit.report.schema.measured import ALPHA, MAX_POOLING_GAP
@@ -118,7 +118,7 @@ def probabilities(n: int, folds: int, effect: float) -> Callable[[np.random.Gene
                 raise AssertionError("found scores that are no probabilities")
             ends = {"Brier": found.brier, "scaled Brier": found.brier.scaled, "slope": found.calibration.slope_interval}
             ends |= {"O:E": found.calibration.observed_to_expected}
-            part = characteristics.subgroup_figures(MARKER, cohort, ("side",), {OWN: rows}, design)[0]
+            part = subgroups.subgroup_figures(MARKER, cohort, ("side",), {OWN: rows}, design)[0]
             claims |= {f"{when}{name} misses": not one.low <= own[name] <= one.high for name, one in ends.items()}
             claims[f"{when}AUC of a subgroup misses"] = not part.low <= own["AUC"] <= part.high
         return claims
