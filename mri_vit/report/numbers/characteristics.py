@@ -242,14 +242,11 @@ def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None)
         own = of_kind.level_counts(endpoint, known.to_numpy())
         apart = math.nan
         if other is not None:
-            apart = difference_of_shares(
-                _classes(own, len(known)), _classes(of_kind.level_counts(endpoint, other.to_numpy()), len(other))
-            )
+            apart = _apart(own, len(known), of_kind.level_counts(endpoint, other.to_numpy()), len(other))
         cells.append(_cell(len(group.rows), len(known), counts=own, difference=apart))
     if before:
         there = _there(before, endpoint.name, "label", len(levels))
-        here = _classes(cells[0].counts, len(groups_known[0]))
-        cells.append(_differing(there, difference_of_shares(_classes(there.counts, there.known), here)))
+        cells.append(_differing(there, _apart(there.counts, there.known, cells[0].counts, len(groups_known[0]))))
     rows = [Row(column=endpoint.name, kind="label", levels=levels, lumped=0, cells=tuple(cells))]
     if labels(endpoint).of_visit:
         rows.append(_follow_up(endpoint, groups, groups_known, before))
@@ -285,10 +282,12 @@ def _flag(known: pd.DataFrame) -> np.ndarray:
     return known.iloc[:, -1].to_numpy() >= 1
 
 
-def _classes(counts: Sequence[int], known: int) -> np.ndarray:
-    """The counts, and how many are of none of these levels."""
-    rest = known - sum(counts)
-    return np.array([*counts, rest] if rest or len(counts) == 1 else counts)
+def _apart(counts: Sequence[int], known: int, others: Sequence[int], others_known: int) -> float:
+    """How far apart the shares of two groups' levels are; who is of none of them counts as a level where there are any."""
+    rest, others_rest = known - sum(counts), others_known - sum(others)
+    if rest or others_rest or len(counts) == 1:
+        counts, others = [*counts, rest], [*others, others_rest]
+    return difference_of_shares(np.array(counts), np.array(others))
 
 
 def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:

@@ -107,6 +107,16 @@ def test_the_endpoint_holds_the_follow_up_and_who_is_at_risk(run):
     assert found.at_risk == tuple((known > day).sum() for day in found.days)
 
 
+def test_a_group_where_none_is_censored_differs_from_one_where_some_are(run):
+    """Of a competing event the two events are levels; who has neither counts where either group has any."""
+    named = [one.model_copy(update={"competing": "another death"}) if one.name == "os" else one for one in run.study.endpoints]
+    in_first, os_event = run.cohort.patient.isin(people(run, 0).patient), run.cohort.os_event
+    events = os_event.mask(in_first & (os_event != ""), np.where(run.cohort.index % 2, "1", "2"))
+    study = run.study.model_copy(update={"endpoints": tuple(named)})
+    changed = replace(run, cohort=run.cohort.assign(os_event=events), study=study)
+    assert all(math.isfinite(one.difference) for one in row(characteristics.table1(changed), "os", "label").cells[1:4])
+
+
 def test_rare_words_stand_together(run):
     scanners = [f"scanner {place % 11}" for place in range(len(run.cohort))]
     study = run.study.model_copy(update={"report": run.study.report.model_copy(update={"subgroups": ("scanner",)})})
