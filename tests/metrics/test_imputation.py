@@ -41,8 +41,8 @@ def tables(lung: pd.DataFrame) -> list[np.ndarray]:
 def test_rubins_rules_are_those_of_mice():
     one = RECORDED["rubin"]
     found = imputation.rubin(np.array(one["q"]), np.array(one["u"]))
-    expected = [one[key] for key in ("value", "variance", "df")]
-    assert [found.value, found.variance, found.df] == pytest.approx(expected, rel=1e-9)
+    expected = [one[key] for key in ("value", "variance", "df", "reach", "p")]
+    assert [found.value, found.variance, found.df, found.reach, found.p] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("k", [1, 3])
