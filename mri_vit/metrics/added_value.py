@@ -15,6 +15,7 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import chi2, norm
 
+from mri_vit.metrics import within_fold
 from mri_vit.metrics.checked import Days, Events, Scores
 from mri_vit.metrics.comparison import Z_95, Comparison
 from mri_vit.metrics.cox import CoxFit, NotEstimableError, Stratum, fit_cox, out_of_fold
@@ -145,23 +146,25 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
     )
 
 
-def concordances(patients: Patients, inflation: float) -> Concordances:
+def concordances(patients: Patients) -> Concordances:
     """C without and with the risk, and its changes; raises NotEstimableError as `added_value` does.
 
     Definition: Harrell's C of pairs within a fold, of linear predictors whose coefficients come from the patients of the other
-    folds (with the prior of the control on clinical columns).
+    folds (with the prior of the control on clinical columns). Intervals allow for this refitting, also where no network was
+    trained on the patients.
     Assumption: no covariate was imputed with the outcome, which a patient's C would then reward; so `patients` are those who have
     every covariate.
     Source: Wahl et al. 2016, doi:10.1186/s12874-016-0239-7: imputed with the outcome, noise has an AUC above 0.5.
     """
     repeats, _ = _checked(patients)
     c_without, c_alone, c_both = zip(*(_each_c(patients, scores) for scores in repeats), strict=True)
+    inflated = within_fold.inflation(len(np.unique(repeats[0].fold)), len(repeats))
     return Concordances(
         c_without=_mean_concordance(c_without),
         c_alone=_mean_concordance(c_alone),
         c_both=_mean_concordance(c_both),
-        gain=refitted_comparison(c_both, c_without, inflation),
-        gain_reverse=refitted_comparison(c_both, c_alone, inflation),
+        gain=refitted_comparison(c_both, c_without, inflated),
+        gain_reverse=refitted_comparison(c_both, c_alone, inflated),
     )
 
 

@@ -120,13 +120,13 @@ def _risk_test(tables: Sequence[Patients], inflation: float) -> RiskTest:
 
 def _analysis(selection: Selection, inflation: float) -> CoxComparison:
     result = pooled([added_value(one, inflation) for one in selection.tables])
-    return CoxComparison.model_validate(asdict(result) | _concordances(selection.complete, inflation))
+    return CoxComparison.model_validate(asdict(result) | _concordances(selection.complete))
 
 
-def _concordances(complete: Patients, inflation: float) -> dict[str, Estimate]:
+def _concordances(complete: Patients) -> dict[str, Estimate]:
     """The figures of C by name; NaN where too few have every covariate, or their risk does not vary."""
     try:
-        found = concordances(complete, inflation)
+        found = concordances(complete)
     except NotEstimableError:
         unknown = Estimate(value=math.nan, low=math.nan, high=math.nan)
         return dict.fromkeys((field.name for field in fields(Concordances)), unknown)

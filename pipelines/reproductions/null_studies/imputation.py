@@ -117,7 +117,7 @@ def concordance_study(random: np.random.Generator, n: int, how: str, told: float
     }
     found = {}
     for method, patients in methods.items():
-        each = [concordances(one, 1.0) for one in patients]
+        each = [concordances(one) for one in patients]
         without, both, gain, low, high = np.mean(
             [[c.c_without.value, c.c_both.value, c.gain.difference, c.gain.low, c.gain.high] for c in each], axis=0
         ).tolist()
