@@ -62,7 +62,7 @@ def _sentences(found: UnlabelledFigures) -> list[str]:
     if apart := [_apart(one) for one in found.characteristics if one.differs]:
         return [f"The {without} differ from {judged}: {'; '.join(apart)}.", f"The result of {found.model} may not hold for them."]
     return [
-        f"No evidence that the {without} differ from {judged} in any of {counted(len(found.characteristics), 'characteristic')}."
+        f"No evidence that the {without} differ from {judged}: {counted(len(found.characteristics), 'characteristic')} compared."
     ]
 
 

@@ -205,7 +205,7 @@ def test_patients_like_the_others_raise_no_alarm_and_few_are_not_compared(run: R
     found = words.of_run(other, {"mgmt": {"vit": rows}}, {"mgmt": "vit"})["mgmt"]
     assert not any(one.differs for one in found.characteristics)
     groups = "the 40 patients without a label differ from the 120 on which vit was judged"
-    assert found.sentences == (f"No evidence that {groups} in any of 3 characteristics.",)
+    assert found.sentences == (f"No evidence that {groups}: 3 characteristics compared.",)
     other, rows = cohort_of(run, 8.0, 9)
     found = words.of_run(other, {"mgmt": {"vit": rows}}, {"mgmt": "vit"})["mgmt"]
     assert (found.untested, found.characteristics) == (9, ())
