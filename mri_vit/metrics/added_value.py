@@ -15,8 +15,9 @@ import pandas as pd
 from jaxtyping import Float, Int
 from scipy.stats import chi2, norm
 
+from mri_vit.metrics import within_fold
 from mri_vit.metrics.checked import Days, Events, Scores
-from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
+from mri_vit.metrics.comparison import Z_95, Comparison
 from mri_vit.metrics.cox import CoxFit, NotEstimableError, Stratum, fit_cox, out_of_fold
 from mri_vit.metrics.discrimination import wilson_of_c
 from mri_vit.metrics.imputation import pooled_chi2, rubin
@@ -89,7 +90,7 @@ class Concordance:
 
 @dataclass(frozen=True)
 class AddedValue:
-    """All that is measured. `without`, `alone` and `both` are hazard ratios by column: of covariates, of the risk, of all."""
+    """What regressions say. `without`, `alone` and `both` are hazard ratios by column: of covariates, of the risk, of all."""
 
     n: int
     deaths: int
@@ -100,6 +101,12 @@ class AddedValue:
     both: dict[str, HazardRatio]
     test: LikelihoodRatio  # of the risk, given the covariates
     reverse: LikelihoodRatio  # of the covariates, given the risk
+
+
+@dataclass(frozen=True)
+class Concordances:
+    """C of the covariates, of the risk and of both, and how it changes."""
+
     c_without: Concordance
     c_alone: Concordance
     c_both: Concordance
@@ -113,9 +120,7 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
     Formula: χ² = 2 (log L(both) - log L(one)), L the partial likelihood (Efron's ties) stratified by network. Of the risk, the
     signed root of χ² is averaged over repeats, and its square is given; p is that of the root divided by `inflation`, squared, by
     χ² of one degree of freedom, and the interval of the hazard ratio is wider by the same factor. Of the covariates, which no
-    network learned, χ² is averaged over repeats, and p is that of χ² of k degrees of freedom. C is that of pairs within a fold,
-    of linear predictors whose coefficients come from the patients of the other folds (with the prior of the control on clinical
-    columns).
+    network learned, χ² is averaged over repeats, and p is that of χ² of k degrees of freedom.
     Assumption: log hazards are linear in each column; hazards are proportional; censoring is unrelated to survival.
     Source: Cox 1972, doi:10.1111/j.2517-6161.1972.tb00899.x; `within_fold.inflation` for the factor.
     `inflation`: as `within_fold.inflation` gives it; 1 where no network was trained on the patients.
@@ -127,7 +132,6 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
         [fit_cox(patients.days, patients.died, columns, scores.network) for columns, scores in zip(tables, repeats, strict=True)]
         for tables in zip(*(_tables(patients, scores) for scores in repeats), strict=True)
     )
-    c_without, c_alone, c_both = zip(*(_concordances(patients, scores) for scores in repeats), strict=True)
     covariates = list(patients.covariates)
     return AddedValue(
         n=len(patients.days),
@@ -139,11 +143,28 @@ def added_value(patients: Patients, inflation: float) -> AddedValue:
         both=_ratios([*covariates, RISK], both, inflation),
         test=_test_of_risk(without, both, inflation),
         reverse=_test_of_covariates(alone, both, len(covariates)),
+    )
+
+
+def concordances(patients: Patients) -> Concordances:
+    """C without and with the risk, and its changes; raises NotEstimableError as `added_value` does.
+
+    Definition: Harrell's C of pairs within a fold, of linear predictors whose coefficients come from the patients of the other
+    folds (with the prior of the control on clinical columns). Intervals allow for this refitting, also where no network was
+    trained on the patients.
+    Assumption: no covariate was imputed with the outcome, which a patient's C would then reward; so `patients` are those who have
+    every covariate.
+    Source: Wahl et al. 2016, doi:10.1186/s12874-016-0239-7: imputed with the outcome, noise has an AUC above 0.5.
+    """
+    repeats, _ = _checked(patients)
+    c_without, c_alone, c_both = zip(*(_each_c(patients, scores) for scores in repeats), strict=True)
+    inflated = within_fold.inflation(len(np.unique(repeats[0].fold)), len(repeats))
+    return Concordances(
         c_without=_mean_concordance(c_without),
         c_alone=_mean_concordance(c_alone),
         c_both=_mean_concordance(c_both),
-        gain=refitted_comparison(c_both, c_without, inflation),
-        gain_reverse=refitted_comparison(c_both, c_alone, inflation),
+        gain=refitted_comparison(c_both, c_without, inflated),
+        gain_reverse=refitted_comparison(c_both, c_alone, inflated),
     )
 
 
@@ -162,7 +183,7 @@ def risk_given_covariates(patients: Patients, inflation: float) -> RiskTest:
 def pooled(tables: Sequence[AddedValue]) -> AddedValue:
     """What several imputed tables of the same patients say together; of one table, that.
 
-    Formula: Rubin's rules for log hazard ratios, C and its changes (`imputation.rubin`), D2 for the likelihood ratios
+    Formula: Rubin's rules for log hazard ratios (`imputation.rubin`), D2 for the likelihood ratios
     (`imputation.pooled_chi2`, of the risk divided by the inflation squared), the median of p of proportional hazards.
     Source: White & Royston 2009, doi:10.1002/sim.3618; Marshall et al. 2009, doi:10.1186/1471-2288-9-57.
     """
@@ -173,11 +194,6 @@ def pooled(tables: Sequence[AddedValue]) -> AddedValue:
         explained=float(np.mean([one.explained for one in tables])),
         **{name: _pooled_ratios([getattr(one, name) for one in tables]) for name in ("without", "alone", "both")},
         **{name: _pooled_test([getattr(one, name) for one in tables]) for name in ("test", "reverse")},
-        **{
-            name: Concordance(*_pooled_ends([getattr(one, name) for one in tables]))
-            for name in ("c_without", "c_alone", "c_both")
-        },
-        **{name: _pooled_change([getattr(one, name) for one in tables]) for name in ("gain", "gain_reverse")},
     )
 
 
@@ -204,22 +220,6 @@ def _pooled_test(tests: Sequence[LikelihoodRatio]) -> LikelihoodRatio:
     chi2, df, inflation = np.array([test.chi2 for test in tests]), tests[0].df, tests[0].inflation
     statistic, given_p = pooled_chi2(chi2, df)
     return LikelihoodRatio(statistic, df, given_p, inflation, pooled_chi2(chi2 / inflation**2, df)[1])
-
-
-def _pooled_ends(tables: Sequence[Concordance]) -> tuple[float, float, float]:
-    """The mean figure, its interval as much wider as the tables differ."""
-    value, low, high = np.array([[one.value, one.low, one.high] for one in tables]).T
-    within = ((high - low) / (2 * Z_95)) ** 2
-    wider = math.sqrt(rubin(value, within).variance / within.mean()) if within.mean() > 0 else 1.0
-    middle = float(value.mean())
-    ends = middle - wider * (middle - float(low.mean())), middle + wider * (float(high.mean()) - middle)
-    return middle, max(0.0, ends[0]), min(1.0, ends[1])
-
-
-def _pooled_change(tables: Sequence[Comparison]) -> Comparison:
-    variances = np.array([((one.high - one.low) / (2 * Z_95)) ** 2 for one in tables])
-    together = rubin(np.array([one.difference for one in tables]), variances)
-    return by_normal_law(together.value, together.variance)
 
 
 def standardised(risk: Scores, network: Stratum) -> Float[np.ndarray, " n"]:
@@ -303,7 +303,7 @@ def _test_of_covariates(alone: Sequence[CoxFit], both: Sequence[CoxFit], k: int)
     return LikelihoodRatio(mean, k, p, 1.0, p)
 
 
-def _concordances(patients: Patients, scores: RepeatScores) -> tuple[WithinFold, WithinFold, WithinFold]:
+def _each_c(patients: Patients, scores: RepeatScores) -> tuple[WithinFold, WithinFold, WithinFold]:
     """C of covariates, of the risk as it is, and of both, each patient by coefficients of the other folds' patients."""
     covariates = patients.covariates.to_numpy(float)
     both = np.column_stack([covariates, scores.risk])

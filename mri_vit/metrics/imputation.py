@@ -38,17 +38,6 @@ def imputations(share_incomplete: float, rows: int) -> int:
     return max(MIN_IMPUTATIONS, min(math.ceil(100 * share_incomplete), MAX_IMPUTATIONS, MAX_ROWS // max(rows, 1)))
 
 
-def nelson_aalen(time_days: Float[np.ndarray, " n"], event: np.ndarray) -> Float[np.ndarray, " n"]:
-    """Each patient's cumulative hazard at the own time: sum over deaths' days s <= t of d / Y, d deaths among Y at risk.
-
-    >>> nelson_aalen(np.array([1.0, 2.0, 2.0, 4.0]), np.array([True, True, False, False])).round(3).tolist()
-    [0.25, 0.583, 0.583, 0.583]
-    """
-    days, died = np.unique(time_days[event], return_counts=True)
-    at_risk = len(time_days) - np.searchsorted(np.sort(time_days), days, side="left")
-    return np.r_[0.0, np.cumsum(died / at_risk)][np.searchsorted(days, time_days, side="right")]
-
-
 def chained_equations(
     columns: Columns,
     variables: Sequence[Sequence[int]],
@@ -63,9 +52,10 @@ def chained_equations(
     coefficients, is nearest to its own, by the drawn ones (predictive mean matching). Ten rounds, each table by itself. Levels
     of a category are predicted together and taken from one donor.
     Assumption: cells are missing at random given the other columns and `complete`, which holds all else that the analysis
-    has, the outcome too: of survival the event and the cumulative hazard.
+    has, the outcome too: of survival the event and its cumulative hazard, and those of a competing event.
     Source: van Buuren & Groothuis-Oudshoorn 2011, doi:10.18637/jss.v045.i03; Little 1988, doi:10.1080/07350015.1988.10509663,
-    for the matching; White & Royston 2009, doi:10.1002/sim.3618, for the outcome of survival.
+    for the matching; White & Royston 2009, doi:10.1002/sim.3618, for the outcome of survival; Bartlett & Taylor 2016,
+    doi:10.1093/biostatistics/kxw019, for a competing event.
     `columns`: NaN where missing, the levels of a category together. `variables`: the columns of each.
     Returns: m arrays [n, k]; what is known is as it was.
     """
@@ -132,17 +122,16 @@ def _nearest(
 
 @dataclass(frozen=True)
 class Pooled:
-    """An estimate of several imputed tables: its variance, of which `between` tables, and the degrees of freedom of its t."""
+    """An estimate of several imputed tables: its variance and the degrees of freedom of its t."""
 
     value: float
     variance: float
-    between: float
     df: float
 
     @property
     def reach(self) -> float:
         """Half of the 95 % interval's width."""
-        return float(stdtrit(self.df, 0.975)) * math.sqrt(self.variance) if math.isfinite(self.df) else math.nan
+        return float(stdtrit(self.df, 0.975)) * math.sqrt(self.variance)
 
     @property
     def p(self) -> float:
@@ -164,10 +153,9 @@ def rubin(values: Float[np.ndarray, " m"], variances: Float[np.ndarray, " m"]) -
     """
     refuse_unequal(values=len(values), variances=len(variances))
     m, within = len(values), float(np.mean(variances))
-    between = float(np.var(values, ddof=1)) if m > 1 else 0.0
-    extra = (1 + 1 / m) * between
+    extra = (1 + 1 / m) * float(np.var(values, ddof=1)) if m > 1 else 0.0
     df = (m - 1) * (1 + within / extra) ** 2 if extra > 0 else LARGE_DF
-    return Pooled(float(np.mean(values)), within + extra, between, min(df, LARGE_DF))
+    return Pooled(float(np.mean(values)), within + extra, min(df, LARGE_DF))
 
 
 def pooled_chi2(chi2: Float[np.ndarray, " m"], k: int) -> tuple[float, float]:

@@ -22,10 +22,10 @@ MAX_STEPS, LAST_STEP = 200, 1e-5  # of EM, which needs ten to fifty; the largest
 class ImputedColumns(BaseEstimator, TransformerMixin):
     """Numbers as they are and categories as a column each, missing ones imputed; and a flag for each column that lacks some.
 
-    Columns stand in this order: numbers, their flags, then of each category its levels, and its flag among them. A flag is kept
-    beside the imputed value because what is missing in a hospital may say something itself: there a control without it is weaker
-    than it could be, and elsewhere it costs next to nothing (`pipelines/reproduce.py null_studies/imputation`). Without a
-    missing cell nothing is changed.
+    Columns stand in this order: numbers, their flags, then of each category its levels, and its flag among them. A level that no
+    training patient has is missing: nothing is known of it. A flag is kept beside the imputed value because what is missing in a
+    hospital may say something itself: there a control without it is weaker than it could be, and elsewhere it costs next to
+    nothing (`pipelines/reproduce.py null_studies/imputation`). Without a missing cell nothing is changed.
     """
 
     def fit(self, rows: pd.DataFrame, y: object = None) -> ImputedColumns:
@@ -49,8 +49,9 @@ class ImputedColumns(BaseEstimator, TransformerMixin):
             return numbers, nothing, np.zeros(0, dtype=bool), nothing
         names = [(place, level) for place, levels in enumerate(self.encoder_.categories_) for level in levels]
         is_flag = np.array([level is None for _, level in names], dtype=bool)
-        encoded = np.asarray(self.encoder_.transform(words), dtype=float)
-        lacks = words.isna().to_numpy()[:, [place for place, _ in names]]
+        encoded, of = np.asarray(self.encoder_.transform(words), dtype=float), np.array([place for place, _ in names])
+        lacks = np.column_stack([~encoded[:, (of == place) & ~is_flag].any(axis=1) for place in of])
+        encoded = np.where(is_flag, lacks, encoded)
         return numbers, np.where(lacks, np.nan, encoded)[:, ~is_flag], is_flag, encoded
 
 

@@ -10,12 +10,20 @@ import pytest
 from reproductions.null_studies import added_value as simulated
 from scipy.stats import binom, chi2
 
-from mri_vit.metrics.added_value import RISK, AddedValue, Patients, RepeatScores, added_value, risk_given_covariates, standardised
+from mri_vit.metrics.added_value import (
+    RISK,
+    Patients,
+    RepeatScores,
+    added_value,
+    concordances,
+    risk_given_covariates,
+    standardised,
+)
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.concordance import harrell_c_within
 from mri_vit.metrics.cox import PRIOR_VARIANCE, NotEstimableError, fit_cox, out_of_fold
 from mri_vit.metrics.intervals import distribution
-from mri_vit.metrics.within_fold import inflation
+from mri_vit.metrics.within_fold import inflation, interval_inflation
 from mri_vit.predictors import regressions
 
 pytestmark = pytest.mark.long(32)
@@ -38,10 +46,11 @@ def with_risk(people: Patients, risk: np.ndarray) -> Patients:
     return replace(people, repeats=[replace(one, risk=risk) for one in people.repeats])
 
 
-def figures(found: AddedValue) -> list[float]:
+def figures(people: Patients, inflation: float) -> list[float]:
+    found, c = added_value(people, inflation), concordances(people)
     ratios = [vars(one) for part in (found.without, found.alone, found.both) for one in part.values()]
-    tests = [vars(found.test), vars(found.reverse), vars(found.gain), vars(found.gain_reverse)]
-    return [value for one in (*ratios, *tests, vars(found.c_both)) for value in one.values()]
+    others = [vars(one) for one in (found.test, found.reverse, *vars(c).values())]
+    return [value for one in (*ratios, *others) for value in one.values()]
 
 
 def test_a_planted_hazard_is_found_with_its_ratio_and_a_coin_is_not():
@@ -49,11 +58,11 @@ def test_a_planted_hazard_is_found_with_its_ratio_and_a_coin_is_not():
     assert found.test.p < 1e-6
     assert found.both[RISK].low < np.e < found.both[RISK].high  # a standard deviation of the cause multiplies the hazard by e
     assert found.both["age"].low < np.exp(0.5) < found.both["age"].high
-    assert found.gain.low > 0
+    assert concordances(made(600)).gain.low > 0
     coin = added_value(made(600, told=0.0), ROOT_2)
     assert coin.test.p > 0.05
     assert coin.both[RISK].low < 1 < coin.both[RISK].high
-    assert abs(coin.gain.difference) < 0.01
+    assert abs(concordances(made(600, told=0.0)).gain.difference) < 0.01
 
 
 def test_likelihood_ratios_are_twice_the_gains_in_log_likelihood():
@@ -97,7 +106,7 @@ def test_a_shift_and_a_factor_of_each_folds_risks_change_nothing():
     people = made()
     (one,) = people.repeats
     other = with_risk(people, one.risk * (10.0**one.fold) + 1000 * one.fold)
-    assert figures(added_value(other, ROOT_2)) == pytest.approx(figures(added_value(people, ROOT_2)), rel=1e-6, abs=1e-9)
+    assert figures(other, ROOT_2) == pytest.approx(figures(people, ROOT_2), rel=1e-6, abs=1e-9)
 
 
 def test_the_order_of_patients_means_nothing():
@@ -110,7 +119,7 @@ def test_the_order_of_patients_means_nothing():
         people.covariates.iloc[order],
         [RepeatScores(one.risk[order], one.network[order], one.fold[order])],
     )
-    assert figures(added_value(turned, ROOT_2)) == pytest.approx(figures(added_value(people, ROOT_2)), rel=1e-6, abs=1e-9)
+    assert figures(turned, ROOT_2) == pytest.approx(figures(people, ROOT_2), rel=1e-6, abs=1e-9)
 
 
 def predictors(people: Patients) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +134,7 @@ def predictors(people: Patients) -> tuple[np.ndarray, np.ndarray]:
 def test_the_gain_is_the_difference_of_two_c_of_the_same_patients_and_pairs():
     people = made(told=0.6)
     (one,) = people.repeats
-    found = added_value(people, 1.0)
+    found = concordances(people)
     without, both = (harrell_c_within(people.days, people.died, part, one.fold) for part in predictors(people))
     assert found.c_without.value == pytest.approx(without)
     assert found.c_both.value == pytest.approx(both)
@@ -137,9 +146,10 @@ def test_the_gain_is_the_difference_of_two_c_of_the_same_patients_and_pairs():
 def test_the_interval_of_the_gain_is_that_of_a_jackknife_and_of_a_bootstrap_of_patients():
     people = made(200, told=0.6)
     (one,) = people.repeats
-    found, n = added_value(people, 1.0).gain, len(people.days)
-    error = (found.high - found.low) / (2 * Z_95)
+    found, n = concordances(people).gain, len(people.days)
     without, both = predictors(people)
+    middle = np.mean([harrell_c_within(people.days, people.died, risk, one.fold) for risk in (without, both)])
+    error = (found.high - found.low) / (2 * Z_95) / interval_inflation(float(middle), ROOT_2)
 
     def gain(rows: np.ndarray) -> float:
         days, died, fold = people.days[rows], people.died[rows], one.fold[rows]
@@ -172,15 +182,18 @@ def test_repeats_are_averaged_and_allow_for_less():
     (one,) = people.repeats
     other = np.random.default_rng(9).permutation(len(people.days)) % 3
     second = RepeatScores(one.risk + np.random.default_rng(8).normal(size=len(people.days)), other, other)
-    alone = [added_value(replace(people, repeats=[scored]), 1.0) for scored in (one, second)]
-    found = added_value(replace(people, repeats=[one, second]), inflation(3, 2))
+    each, together = [replace(people, repeats=[scored]) for scored in (one, second)], replace(people, repeats=[one, second])
+    alone = [added_value(scored, 1.0) for scored in each]
+    found = added_value(together, inflation(3, 2))
     root = np.mean([np.sqrt(part.test.chi2) for part in alone])
     assert found.test.p == pytest.approx(chi2.sf((root / inflation(3, 2)) ** 2, 1))
     assert inflation(3, 2) < inflation(3, 1)
-    assert found.gain.difference == pytest.approx(np.mean([part.gain.difference for part in alone]))
+    gains = [concordances(scored).gain.difference for scored in each]
+    assert concordances(together).gain.difference == pytest.approx(np.mean(gains))
     assert np.log(found.both[RISK].value) == pytest.approx(np.mean([np.log(part.both[RISK].value) for part in alone]))
-    twice = added_value(replace(people, repeats=[one, one]), 1.0)
-    assert figures(twice) == pytest.approx(figures(alone[0]))
+    twice = replace(people, repeats=[one, one])
+    assert vars(added_value(twice, 1.0).test) == pytest.approx(vars(alone[0].test))
+    assert concordances(twice).gain.difference == pytest.approx(gains[0])
 
 
 def test_opposite_findings_of_two_repeats_do_not_add_up():
@@ -196,6 +209,8 @@ def test_too_few_deaths_are_refused_with_their_number():
     few = replace(people, died=people.died & (np.cumsum(people.died) <= 3))
     with pytest.raises(NotEstimableError, match=r"3 deaths among 30 patients .* for 3 coefficients"):
         added_value(few, ROOT_2)
+    with pytest.raises(NotEstimableError, match=r"3 deaths among 30 patients .* for 3 coefficients"):
+        concordances(few)
 
 
 @pytest.mark.parametrize("repeats", [1, 2])
@@ -204,8 +219,9 @@ def test_the_simulation_judges_as_the_page_does(kind: str, repeats: int):
     drawn = simulated.draw(np.random.default_rng(3), 82, 3, repeats, kind, simulated.regression)
     covariates = pd.DataFrame(drawn.covariates, columns=pd.Index(["age", "marker", "sex"]))
     scored = [RepeatScores(risk, fold, fold) for risk, fold in zip(drawn.risk, drawn.fold, strict=True)]
-    found = added_value(Patients(drawn.time, drawn.died, covariates, scored), inflation(3, repeats))
-    theirs = [found.test.given_p, found.test.p, found.reverse.p, found.gain.difference, found.gain.low, found.gain.high]
+    people = Patients(drawn.time, drawn.died, covariates, scored)
+    found, gain = added_value(people, inflation(3, repeats)), concordances(people).gain
+    theirs = [found.test.given_p, found.test.p, found.reverse.p, gain.difference, gain.low, gain.high]
     assert list(vars(simulated.judge(drawn)).values()) == pytest.approx(theirs, rel=1e-6)
 
 

@@ -30,7 +30,8 @@ d2 <- function(chi2, k) {  # Li et al. 1991
   c(k * d, pf(d, k, k^(-3 / m) * (m - 1) * (1 + 1 / r)^2, lower.tail = FALSE))
 }
 chi2 <- c(9.1, 12.4, 7.7, 10.2, 11.9)
-rubin <- list(q = q, u = u, value = pooled$qbar, variance = pooled$t, between = pooled$b, df = pooled$df,
+rubin <- list(q = q, u = u, value = pooled$qbar, variance = pooled$t, df = pooled$df,
+              reach = qt(.975, pooled$df) * sqrt(pooled$t), p = 2 * pt(-pooled$qbar / sqrt(pooled$t), pooled$df),
               chi2 = chi2, d2_of_1 = d2(chi2, 1), d2_of_3 = d2(chi2, 3))
 
 data <- lung[, c("time", "status", "age", "sex", "ph.ecog", "meal.cal", "wt.loss")]

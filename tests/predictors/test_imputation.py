@@ -97,6 +97,16 @@ def test_a_category_that_no_training_patient_lacks_is_imputed_without_a_flag():
     assert 0 < found[0, 2] < 1
 
 
+def test_a_level_that_no_training_patient_has_is_imputed_and_flagged_as_a_missing_one_is():
+    train = rows(200)
+    train.loc[::5, "sex"] = None
+    imputed = ImputedColumns().fit(train)
+    unseen, missing = (imputed.transform(rows(40, seed=1).assign(sex=cell)) for cell in ("X", None))
+    np.testing.assert_array_equal(unseen, missing)
+    assert (unseen[:, -1] == 1).all()
+    assert 0.2 < unseen[:, 2].mean() < 0.8  # half are female; 0 would say that they are neither female nor male
+
+
 @pytest.mark.parametrize("n", [3, 12])
 def test_more_columns_than_patients_and_columns_of_gaps_alone_do_no_harm(n: int):
     train = related(n, columns=20)

@@ -1,12 +1,14 @@
 """Whether a model's risk adds to age and molecular markers: a run and a survival endpoint in, the analyses out.
 
-Patients are those with a risk and a known outcome; covariates that some lack are imputed several times.
+Patients are those with a risk and a known outcome. For hazard ratios and tests, covariates that some lack are imputed several
+times with the outcome; C, which must not know it, is that of the patients who have every covariate.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 
 import numpy as np
 import pandas as pd
@@ -14,23 +16,27 @@ from jaxtyping import Float, Int
 
 from mri_vit.data.cohort import visit_id
 from mri_vit.metrics.added_value import (
+    Concordances,
     Patients,
     RepeatScores,
     added_value,
+    concordances,
     pooled,
     pooled_risk_test,
     risk_given_covariates,
     standardised,
 )
-from mri_vit.metrics.comparison import holm
+from mri_vit.metrics.checked import Events
+from mri_vit.metrics.comparison import Comparison, holm
+from mri_vit.metrics.competing_risks import cumulative_hazard
 from mri_vit.metrics.cox import NotEstimableError, dependent
-from mri_vit.metrics.imputation import MIN_IMPUTATIONS, chained_equations, imputations, nelson_aalen
+from mri_vit.metrics.imputation import MIN_IMPUTATIONS, chained_equations, imputations
 from mri_vit.report.numbers import chance
 from mri_vit.report.numbers.judged import flags, floats, fold_of
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema import measured
 from mri_vit.report.schema.measured import AddedValueFigures
-from mri_vit.report.schema.parts import OWN
+from mri_vit.report.schema.parts import OWN, Estimate
 from mri_vit.report.schema.survival import CompleteCases, CoxComparison, RiskTest
 from mri_vit.settings.recipe import INTENSITY, PERMUTED, SHUFFLED, VOLUME
 from mri_vit.settings.schema import Endpoint
@@ -42,12 +48,12 @@ FROM_SCANS = (VOLUME, INTENSITY)  # controls that read the scans: the simplest e
 
 @dataclass(frozen=True, eq=False)
 class Selection:
-    """The patients, in a table for each imputation, and those with every covariate where some lack one; what is adjusted for, how
-    many patients lack what, and what is left out and why.
+    """The patients, in a table for each imputation, and those with every covariate; what is adjusted for, how many patients lack
+    what, and what is left out and why.
     """
 
     tables: tuple[Patients, ...]
-    complete: Patients | None
+    complete: Patients
     covariates: tuple[str, ...]
     missing: dict[str, int]
     left_out: dict[str, str]
@@ -72,9 +78,9 @@ def measure(run: Run, endpoint: Endpoint, tables: Mapping[str, pd.DataFrame], sh
             "missing": selection.missing,
             "left_out": too_sparse | selection.left_out,
             "imputations": len(selection.tables) if len(selection.tables) > 1 else 0,
-            "complete_cases": selection.complete and _complete_cases(selection.complete, inflation),
+            "complete_cases": _complete_cases(selection.complete, inflation) if len(selection.tables) > 1 else None,
         }
-        analysis = _analysis(selection.tables, inflation)
+        analysis = _analysis(selection, inflation)
     except NotEstimableError as error:
         return AddedValueFigures(model, known, str(error), **selected)
     p_risk, p_covariates = holm(np.array([analysis.test.p, analysis.reverse.p])).tolist()
@@ -112,13 +118,22 @@ def _risk_test(tables: Sequence[Patients], inflation: float) -> RiskTest:
     return RiskTest.model_validate(asdict(pooled_risk_test([risk_given_covariates(one, inflation) for one in tables])))
 
 
-def _analysis(tables: Sequence[Patients], inflation: float) -> CoxComparison:
-    result = pooled([added_value(one, inflation) for one in tables])
-    gains = {
-        name: {"value": gain.difference, "low": gain.low, "high": gain.high}
-        for name, gain in (("gain", result.gain), ("gain_reverse", result.gain_reverse))
+def _analysis(selection: Selection, inflation: float) -> CoxComparison:
+    result = pooled([added_value(one, inflation) for one in selection.tables])
+    return CoxComparison.model_validate(asdict(result) | _concordances(selection.complete))
+
+
+def _concordances(complete: Patients) -> dict[str, Estimate]:
+    """The figures of C by name; NaN where too few have every covariate, or their risk does not vary."""
+    try:
+        found = concordances(complete)
+    except NotEstimableError:
+        unknown = Estimate(value=math.nan, low=math.nan, high=math.nan)
+        return dict.fromkeys((field.name for field in fields(Concordances)), unknown)
+    return {
+        name: Estimate(value=one.difference if isinstance(one, Comparison) else one.value, low=one.low, high=one.high)
+        for name, one in vars(found).items()
     }
-    return CoxComparison.model_validate(asdict(result) | gains)
 
 
 def _visits(rows: pd.DataFrame, table: pd.DataFrame) -> list[str]:
@@ -164,7 +179,8 @@ def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
     days, died = floats(pd.Series(outcome.time_days)), flags(pd.Series(outcome.event))
     columns, covariate, left_out = coded(cells)
     repeats = [_scores(floats(pd.Series(risks[repeat])), folds[repeat].to_numpy(int), seed) for repeat in risks]
-    filled = completed(columns, covariate, Patients(days, died, columns, repeats), seed)
+    competing = flags(pd.Series(outcome.competing)) if "competing" in outcome else None
+    filled = completed(columns, covariate, Patients(days, died, columns, repeats), competing, seed)
     left_out |= (wrong := dependent(filled[0], [scores.network for scores in repeats]))
     kept = [name for name in columns if name not in wrong]
     if not kept:
@@ -178,16 +194,20 @@ def _selected(table: pd.DataFrame, rows: pd.DataFrame, seed: int) -> Selection:
     )
 
 
-def completed(columns: pd.DataFrame, covariate: Mapping[str, str], of: Patients, seed: int) -> list[pd.DataFrame]:
+def completed(
+    columns: pd.DataFrame, covariate: Mapping[str, str], of: Patients, competing: Events | None, seed: int
+) -> list[pd.DataFrame]:
     """The columns, completed as often as is needed; as they are where nothing is missing.
 
-    The imputation has what the regressions have: the risk (its mean over repeats), the event and the cumulative hazard.
+    The imputation has what the regressions have: the risk (its mean over repeats), the event and its cumulative hazard, and those
+    of a competing event.
     """
     tables = imputations(float(np.isnan(columns.to_numpy()).any(axis=1).mean()), len(columns) * len(of.repeats))
     if not tables:
         return [columns]
     risk = np.mean([standardised(scores.risk, scores.network) for scores in of.repeats], axis=0)
-    beside = np.column_stack([risk, of.died, nelson_aalen(of.days, of.died)]).astype(float)
+    events = [of.died] if competing is None else [of.died, competing]
+    beside = np.column_stack([risk, *events, *(cumulative_hazard(of.days, event, of.days) for event in events)]).astype(float)
     names = list(columns)
     variables = [
         [place for place, name in enumerate(names) if covariate[name] == one] for one in dict.fromkeys(covariate.values())
@@ -196,11 +216,9 @@ def completed(columns: pd.DataFrame, covariate: Mapping[str, str], of: Patients,
     return [pd.DataFrame(one, columns.index, columns.columns) for one in found]
 
 
-def of_complete(patients: Patients) -> Patients | None:
-    """Those who have every covariate; None where all have, or none."""
+def of_complete(patients: Patients) -> Patients:
+    """Those who have every covariate, if any."""
     whole = ~np.isnan(patients.covariates.to_numpy()).any(axis=1)
-    if whole.all() or not whole.any():
-        return None
     repeats = [RepeatScores(one.risk[whole], one.network[whole], one.fold[whole]) for one in patients.repeats]
     return Patients(patients.days[whole], patients.died[whole], patients.covariates.loc[whole], repeats)
 

@@ -1,4 +1,4 @@
-"""Do the patients whose label is known stand for the others? A run and its judged rows in; both groups' characteristics out."""
+"""Patients with and without a label: a run and its judged rows in; the characteristics of both groups out."""
 
 from __future__ import annotations
 

@@ -260,7 +260,9 @@ class CoxComparison(Part):
     both: dict[str, CovariateRatio] = Field(description="of covariates and risk together")
     test: LikelihoodRatio = Field(description="of the risk, given the covariates")
     reverse: LikelihoodRatio = Field(description="of the covariates, given the risk")
-    c_without: Estimate = Field(description="Harrell's C of pairs within a fold, of the covariates, out of fold")
+    c_without: Estimate = Field(
+        description="Harrell's C of pairs within a fold, of the covariates, out of fold, in the patients who have every covariate"
+    )
     c_alone: Estimate = Field(description="of the risk")
     c_both: Estimate = Field(description="of both")
     gain: Estimate = Field(description="C of both less that of the covariates")

@@ -235,7 +235,7 @@ def added_value_sentences(measured: AddedValueFigures, kind: Kind, competing: bo
     analysis = measured.analysis
     if isinstance(analysis, str):
         return [f"Whether the risk of {measured.model} adds to age and molecular markers cannot be tested: {analysis}."]
-    text = [_answer(measured, analysis, kind, competing), _concordances(analysis)]
+    text = [_answer(measured, analysis, kind, competing), _concordances(analysis, measured.complete_cases)]
     text += [_beside(control, attempt) for control, attempt in measured.beside.items()]
     text += [_reverse(measured, analysis), _patients(measured, analysis, competing)]
     text += [f"{covariate_name(name)} {why} and is left out." for name, why in measured.left_out.items()]
@@ -262,9 +262,12 @@ def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind, co
     return f"{claim}: {numbers}."
 
 
-def _concordances(analysis: CoxComparison) -> str:
+def _concordances(analysis: CoxComparison, complete: CompleteCases | None) -> str:
+    of = f"Harrell's C of the {complete.n} patients with every covariate" if complete else "Harrell's C"
+    if not is_defined(analysis.c_both.value):
+        return f"{of} cannot be estimated."
     return (
-        f"Harrell's C, out of fold, is {interval(analysis.c_without)} with the covariates, {interval(analysis.c_alone)} with the "
+        f"{of}, out of fold, is {interval(analysis.c_without)} with the covariates, {interval(analysis.c_alone)} with the "
         f"risk and {interval(analysis.c_both)} with both: the risk changes it by {gain_of_c(analysis.gain)}."
     )
 
@@ -282,7 +285,8 @@ def _beside(control: str, attempt: RiskTest | str) -> str:
 def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
     p = measured.adjusted_p["covariates"]
     claim = "The covariates add to the risk" if p <= ALPHA else "No evidence that the covariates add to the risk"
-    return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}; they change C by {gain_of_c(analysis.gain_reverse)}."
+    change_of_c = f"; they change C by {gain_of_c(analysis.gain_reverse)}" if is_defined(analysis.gain_reverse.value) else ""
+    return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}{change_of_c}."
 
 
 def _patients(measured: AddedValueFigures, analysis: CoxComparison, competing: bool) -> str:
@@ -290,7 +294,7 @@ def _patients(measured: AddedValueFigures, analysis: CoxComparison, competing: b
     lack = listed([f"{covariate_name(name)} in {count}" for name, count in measured.missing.items()])
     known = f"{analysis.n} patients have a risk and a known outcome"
     if measured.imputations:
-        known += f"; what some lack ({lack}) was imputed {measured.imputations} times"
+        known += f"; covariates that some lack ({lack}) were imputed {measured.imputations} times for hazard ratios and tests"
     return (
         f"{known}; {analysis.deaths} {ended}, {number(per, 1)} for each of {analysis.coefficients} coefficients"
         + (
@@ -298,17 +302,17 @@ def _patients(measured: AddedValueFigures, analysis: CoxComparison, competing: b
             if per < DEATHS_PER_COEFFICIENT
             else "."
         )
-        + _complete_cases(measured.complete_cases)
+        + _complete_cases(measured.complete_cases, ended)
     )
 
 
-def _complete_cases(found: CompleteCases | None) -> str:
+def _complete_cases(found: CompleteCases | None, ended: str) -> str:
     """The same without imputation."""
     if found is None:
         return ""
-    alone = f" In the {found.n} with every covariate ({found.deaths} died)"
+    alone = f" In the {found.n} with every covariate ({found.deaths} {ended})"
     if isinstance(found.test, str):
-        return f"{alone} it cannot be tested: {found.test}."
+        return f"{alone} the risk cannot be tested: {found.test}."
     return f"{alone} the risk's hazard ratio is {hazard_ratio_in_words(found.test.hazard_ratio)}, {p_value(found.test.test.p)}."
 
 

@@ -164,7 +164,8 @@ MEASURE_SENTENCES = {
     "simultaneous 95 % band [@vickersrange].",
     "added_value": "Whether the risk adds to covariates was tested by Cox regressions without and with it, stratified by the "
     "network that scored a patient [@cox]; a covariate that some patients lack was imputed several times by chained equations "
-    "with the event and the cumulative hazard among their columns, and the results pooled by Rubin's rules [@white].",
+    "with each event and its cumulative hazard among their columns, and the results pooled by Rubin's rules [@white]. C without "
+    "and with the risk is that of the patients with every covariate.",
     "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson]; "
     "the normal quantile of p is divided by the factor by which refitting enlarges the standard error.",

@@ -1,4 +1,4 @@
-"""Whether the patients with a label stand for those without, in words."""
+"""Whether patients without a label differ from those on whom a model was judged, in words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import pandas as pd
 
 from mri_vit.report.numbers import unlabelled
-from mri_vit.report.numbers.unlabelled import MAX_DIFFERENCE, MIN_GROUP, SCORE, TUMOUR, CharacteristicFigures, UnlabelledFigures
+from mri_vit.report.numbers.unlabelled import MIN_GROUP, SCORE, TUMOUR, CharacteristicFigures, UnlabelledFigures
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.patients import Cell
 from mri_vit.report.schema.unlabelled import Characteristic, Unlabelled
-from mri_vit.report.words.notation import adjusted_p, counted, is_defined, listed, number, percent, title
+from mri_vit.report.words.notation import adjusted_p, counted, is_defined, number, percent, title
 
 
 def of_run(run: Run, tables: Mapping[str, Mapping[str, pd.DataFrame]], whose: Mapping[str, str]) -> dict[str, Unlabelled]:
@@ -49,28 +49,21 @@ def _part(one: CharacteristicFigures) -> Characteristic:
 
 
 def _sentences(found: UnlabelledFigures) -> list[str]:
-    groups = f"the {found.untested} without a label"
+    without, judged = (
+        f"{counted(found.untested, 'patient')} without a label",
+        f"the {found.tested} on which {found.model} was judged",
+    )
     if min(found.tested, found.untested) < MIN_GROUP:
-        return [
-            f"{counted(found.untested, 'patient')} of {found.tested + found.untested} without a label: not compared with the "
-            f"others, for either group needs {MIN_GROUP}."
-        ]
-    tested = f"The result holds for patients like the {found.tested} whose label is known"
-    apart = [_apart(one) for one in found.characteristics if one.differs]
+        return [f"No comparison of the {without} with {judged}: each group needs {MIN_GROUP} patients."]
     if not found.characteristics:
-        return [f"{tested}; nothing is known by which to compare {groups}."]
-    if apart:
-        text = [f"{tested}; {groups} differ: {'; '.join(apart)}."]
-    else:
-        among = counted(len(found.characteristics), "characteristic")
-        text = [f"{tested}; no evidence that {groups} differ from them in any of {among}."]
-    large = [one for one in found.characteristics if one.is_large and not one.differs]
-    if large:
-        named = listed(
-            [f"{_name(one)} ({number(one.untested.difference, 2)}, by chance {number(one.by_chance, 2)})" for one in large]
-        )
-        text.append(f"Larger than {MAX_DIFFERENCE} standard deviations, but not shown to be more than chance: {named}.")
-    return text
+        return [
+            f"No comparison of the {without} with {judged}: no characteristic is known for {MIN_GROUP} patients of each group."
+        ]
+    if apart := [_apart(one) for one in found.characteristics if one.differs]:
+        return [f"The {without} differ from {judged}: {'; '.join(apart)}.", f"The result of {found.model} may not hold for them."]
+    return [
+        f"No evidence that the {without} differ from {judged}: {counted(len(found.characteristics), 'characteristic')} compared."
+    ]
 
 
 def _apart(one: CharacteristicFigures) -> str:
@@ -78,7 +71,7 @@ def _apart(one: CharacteristicFigures) -> str:
     if one.row.kind == "number":
         higher = one.untested.mean > one.tested.mean
         how = ("older" if higher else "younger") if one.row.column == "age" else f"{'higher' if higher else 'lower'} {_name(one)}"
-        return f"{how} ({number(one.untested.mean, 1)} against {number(one.tested.mean, 1)}; {by})"
+        return f"{how} (mean {number(one.untested.mean, 1)} against {number(one.tested.mean, 1)}; {by})"
     level, shares = _widest(one)
     what = f"{_name(one)} {level}".strip()
     return f"{what} in {percent(shares[1])} against {percent(shares[0])} ({by})"

@@ -19,9 +19,12 @@ from made.run import make_run
 
 from mri_vit.data import predictions
 from mri_vit.kinds.survival.words import with_verdict
+from mri_vit.metrics.added_value import Patients, RepeatScores
+from mri_vit.metrics.imputation import chained_equations
 from mri_vit.report import assembly
 from mri_vit.report.figures.endpoint_curves import added_value as forest
 from mri_vit.report.numbers import added_value, judged
+from mri_vit.report.numbers.added_value import completed
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading import foreign_table
 from mri_vit.report.reading import run as reports
@@ -109,7 +112,7 @@ def test_a_covariate_that_a_patient_lacks_is_imputed_and_counted_and_the_complet
     assert result.imputations == max(5, math.ceil(100 * (known.mgmt == "").mean()))
     assert result.complete_cases
     assert result.complete_cases.n == len(known[known.mgmt != ""]) < len(known)
-    assert any(f"was imputed {result.imputations} times" in sentence for sentence in result.sentences)
+    assert any(f"were imputed {result.imputations} times" in sentence for sentence in result.sentences)
     again = of_run(with_covariates(reports.read_run(folder), "age", "mgmt"))
     assert again == result  # draws start from the study's seed
     deviation = known.age.astype(float).std()
@@ -254,6 +257,59 @@ def test_without_covariates_the_section_says_so(folder: Path, tmp_path: Path):
     assert str(tmp_path) not in reason(broken)
 
 
+def test_c_without_and_with_the_risk_is_of_the_patients_with_every_covariate_alone(folder: Path):
+    """The outcome of another patient, from which that patient's covariate is imputed, moves hazard ratios and no C."""
+    run = with_covariates(reports.read_run(folder), "age", "mgmt")
+    table = run.predictions
+    own = table[(table.model == "vit") & (table.endpoint == "os")]
+    assert isinstance(run.covariates, pd.DataFrame)
+    visits = [f"{p}_{s}" if s else p for p, s in zip(own.patient, own.session, strict=True)]
+    lacks = run.covariates.mgmt.reindex(visits).isna().to_numpy()
+    before, result = (analysed(of_run(one)) for one in (run, of_own(run, event=own.event.astype(float).where(~lacks, 0.0))))
+    figures = "c_without", "c_alone", "c_both", "gain", "gain_reverse"
+    assert all(getattr(before, name) == getattr(result, name) for name in figures)
+    assert before.both != result.both
+    complete = of_run(run).complete_cases
+    assert complete
+    assert any(f"C of the {complete.n} patients with every covariate, out of fold" in text for text in of_run(run).sentences)
+
+
+def test_a_competing_event_says_what_a_missing_covariate_is():
+    """Only the other event depends on the column: read as censored, its patients get the values of the censored."""
+    random, n = np.random.default_rng(0), 1500
+    x, risk = random.normal(size=n), random.normal(size=n)
+    dies, ends, other = random.exponential(size=(3, n))
+    other *= np.exp(-1.5 * x)
+    days = np.minimum(np.minimum(dies, ends), other)
+    gaps, fold = pd.DataFrame({"x": np.where(random.random(n) < 0.4, np.nan, x)}), np.zeros(n, dtype=int)
+    of = Patients(500 * days, days == dies, gaps, [RepeatScores(risk, fold, fold)])
+
+    def apart(x: np.ndarray, lacks: np.ndarray | bool) -> float:
+        return x[lacks & (days == other)].mean() - x[lacks & (days == ends)].mean()
+
+    lacks = gaps.x.isna().to_numpy()
+    imputed, without = (
+        np.mean([apart(one.x.to_numpy(), lacks) for one in completed(gaps, {"x": "x"}, of, event, 0)])
+        for event in (days == other, None)
+    )
+    assert apart(x, True) == pytest.approx(0.99, abs=0.01)  # about what is to be found
+    assert imputed == pytest.approx(apart(x, True), abs=0.2)
+    assert without < 0.5
+
+
+def test_the_event_2_of_a_run_reaches_the_imputation(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    run = with_covariates(reports.read_run(folder), "age", "mgmt")
+    competes = run.study.endpoints[-1].model_copy(update={"competing": "death of another cause"})
+    run = replace(run, study=run.study.model_copy(update={"endpoints": (*run.study.endpoints[:-1], competes)}))
+    own = run.predictions[(run.predictions.model == "vit") & (run.predictions.endpoint == "os")]
+    event = own.event.astype(float)
+    event = event.where((event != 0) | (np.arange(len(own)) % 2 == 0), 2.0)
+    read: list[int] = []
+    monkeypatch.setattr(added_value, "chained_equations", lambda *of: read.append(of[2].shape[1]) or chained_equations(*of))
+    assert analysed(of_run(of_own(run, event=event.to_numpy()))).n
+    assert set(read) == {5}  # the risk, and of both events the event and the cumulative hazard
+
+
 def test_cells_that_never_meet_are_imputed_without_a_complete_case(folder: Path):
     run = reports.read_run(folder)
     rows = judged.known_rows(run.predictions, run.study.endpoints[-1], "vit")
@@ -264,7 +320,9 @@ def test_cells_that_never_meet_are_imputed_without_a_complete_case(folder: Path)
     table = pd.DataFrame(cells, index=pd.Index(visits))
     result = of_run(replace(run, covariates=table))
     assert analysed(result).n == len(rows)
-    assert (result.imputations, result.complete_cases) == (20, None)
+    assert (result.imputations, result.complete_cases and result.complete_cases.n) == (20, 0)
+    assert np.isnan(analysed(result).c_both.value)
+    assert "Harrell's C of the 0 patients with every covariate cannot be estimated." in result.sentences
 
 
 def test_nothing_is_imputed_where_nothing_is_missing(folder: Path):

@@ -190,21 +190,26 @@ def test_older_patients_without_a_label_are_named_with_both_means(run: Run):
     assert (found.tested, found.untested, found.predicted) == (120, 40, 40)
     assert {one.name for one in found.characteristics} == {"sex", "age", "score"}
     assert [one.name for one in found.characteristics if one.differs] == ["age"]
-    assert "the 40 without a label differ: older (" in found.sentences[0]
+    assert found.sentences[0].startswith(
+        "The 40 patients without a label differ from the 120 on which vit was judged: older (mean "
+    )
     age = next(one for one in found.characteristics if one.name == "age")
     assert age.untested.difference == pytest.approx(8 / 9, abs=0.35)
     assert age.by_chance == pytest.approx(math.sqrt(1 / 120 + 1 / 40))
 
 
 def test_patients_like_the_others_raise_no_alarm_and_few_are_not_compared(run: Run):
+    from mri_vit.report.words import unlabelled as words
+
     other, rows = cohort_of(run, 0.0, 40)
-    found = unlabelled.measure(other, other.study.endpoints[0], "vit", rows)
-    assert found
+    found = words.of_run(other, {"mgmt": {"vit": rows}}, {"mgmt": "vit"})["mgmt"]
     assert not any(one.differs for one in found.characteristics)
+    groups = "the 40 patients without a label differ from the 120 on which vit was judged"
+    assert found.sentences == (f"No evidence that {groups}: 3 characteristics compared.",)
     other, rows = cohort_of(run, 8.0, 9)
-    found = unlabelled.measure(other, other.study.endpoints[0], "vit", rows)
-    assert found
+    found = words.of_run(other, {"mgmt": {"vit": rows}}, {"mgmt": "vit"})["mgmt"]
     assert (found.untested, found.characteristics) == (9, ())
+    assert found.sentences[0].startswith("No comparison of the 9 patients without a label with the 151 on which vit was judged")
 
 
 def test_where_every_patient_has_a_label_nothing_is_said(run: Run):
