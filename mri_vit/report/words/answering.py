@@ -7,7 +7,8 @@ from functools import wraps
 
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.words import run_facts
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
+from mri_vit.report.words.references import without_citations
 
 Answer = Callable[[Metrics], str]
 BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_SENTENCES` by the question that they bear on
@@ -23,7 +24,7 @@ BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_S
         *("auc", "harrell_c", "operating_point", "brier", "calibration", "auc_at", "integrated_brier"),
         *("hazard", "restricted_mean", "logrank"),
         *("chance_test:refitted", "chance_test:within folds", "chance_test:scores as given"),
-        *("versus_controls:binary", "versus_controls:survival", "versus_best", "versus_own:binary", "versus_own:survival"),
+        *("versus_controls:binary", "versus_controls:survival", "versus_best", "versus_own"),
         *("nadeau_bengio", "p_adjusted", "pairs"),
     ),
 }

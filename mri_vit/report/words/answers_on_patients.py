@@ -15,8 +15,9 @@ from mri_vit.report.words import (
 from mri_vit.report.words.answering import bearing, of_training, with_settings
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import tumour_masks
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import could_show, sample_sizes, table1_lines
-from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, title
+from mri_vit.settings.recipe import LONG_SEQUENCE_TITLES, title
 
 WEIGHTED = {"uno_c": "Uno's C", "auc_at": "AUC at fixed times", "brier_at": "Brier scores at fixed times"}
 SPLITS = {  # kinds of columns of Table 1
@@ -80,9 +81,7 @@ def missing(metrics: Metrics, settings: Settings) -> str:
     channels = len(settings.channels)
     any_scan = _needs_all(settings) and channels > 1
     scan = f"one of the {in_words(channels)} sequences" if any_scan else _needed(settings)
-    covariates = (
-        [methods_section.without_citations(methods_section.COVARIATES)] if CLINICAL in run_facts.controls(metrics) else []
-    )
+    covariates = [without_citations(sentence) for sentence in methods_section.imputed(run_facts.controls(metrics))]
     return " ".join(
         [
             f"A missing label is left out and never imputed; a patient without {scan} is excluded.",

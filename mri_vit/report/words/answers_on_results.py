@@ -14,8 +14,9 @@ from mri_vit.report.words import (
 from mri_vit.report.words.answering import bearing, of_training
 from mri_vit.report.words.answers_on_patients import counts
 from mri_vit.report.words.answers_on_training import clusters, disjoint, versions
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
 from mri_vit.report.words.notation import counted, escape, listed
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.recipe import SHUFFLED, is_compared
 

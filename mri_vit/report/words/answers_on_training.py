@@ -10,9 +10,10 @@ from mri_vit.report.words import (
     run_facts,
 )
 from mri_vit.report.words.answering import bearing, of_training, with_settings
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
 from mri_vit.report.words.notation import escape, listed
 from mri_vit.report.words.protocol import partition_sentences
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.recipe import CLINICAL, SITE
 
@@ -109,8 +110,8 @@ def chosen(metrics: Metrics, settings: Settings) -> str:
 def repeated_steps(metrics: Metrics, settings: Settings) -> str:
     """What was learned anew in each fold."""
     controls = run_facts.controls(metrics)
-    covariates = without_citations(methods_section.COVARIATES)
-    regressions = [f"Regressions of the controls too: {covariates}"] if CLINICAL in controls else []
+    imputed = without_citations(" ".join(methods_section.imputed(controls)))
+    regressions = [f"Regressions of the controls too: {imputed}"] if imputed else []
     seen = [f"Pretraining saw scans of test patients: {escape(metrics.transductive)}."] if metrics.transductive else []
     anew = f"Weights, the epoch that is kept and thresholds are made anew in each fold. {chosen(metrics)}"
     return " ".join([anew, *seen, *regressions])
