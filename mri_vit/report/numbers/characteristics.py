@@ -251,14 +251,12 @@ def _labels(endpoint: Endpoint, groups: Sequence[_Group], before: Table1 | None)
         own = of_kind.level_counts(endpoint, known.to_numpy())
         apart = math.nan
         if other is not None:
-            apart = difference_of_shares(
-                _classes(own, len(known)), _classes(of_kind.level_counts(endpoint, other.to_numpy()), len(other))
-            )
+            apart = _levels_apart(own, len(known), of_kind.level_counts(endpoint, other.to_numpy()), len(other))
         cells.append(_cell(len(group.rows), len(known), counts=own, difference=apart))
     if before:
         there = _there(before, endpoint.name, "label", len(levels))
-        here = _classes(cells[0].counts, len(groups_known[0]))
-        cells.append(_differing(there, difference_of_shares(_classes(there.counts, there.known), here)))
+        apart = _levels_apart(there.counts, there.known, cells[0].counts, len(groups_known[0]))
+        cells.append(_differing(there, apart))
     rows = [Row(column=endpoint.name, kind="label", levels=levels, lumped=0, cells=tuple(cells))]
     if labels(endpoint).of_visit:
         rows.append(_follow_up(endpoint, groups, groups_known, before))
@@ -294,10 +292,13 @@ def _flag(known: pd.DataFrame) -> np.ndarray:
     return known.iloc[:, -1].to_numpy() >= 1
 
 
-def _classes(counts: Sequence[int], known: int) -> np.ndarray:
-    """The counts, and how many are of none of these levels."""
-    rest = known - sum(counts)
-    return np.array([*counts, rest] if rest or len(counts) == 1 else counts)
+def _levels_apart(own: Sequence[int], known: int, other: Sequence[int], other_known: int) -> float:
+    """The difference of two groups by how many are of each level, and of none where either group has such patients."""
+    rest = known - sum(own), other_known - sum(other)
+    some = any(rest) or len(own) == 1
+    return difference_of_shares(
+        *(np.array([*counts, left] if some else counts) for counts, left in zip((own, other), rest, strict=True))
+    )
 
 
 def _found(table: Table1 | None, column: str, kind: ColumnKind) -> Row | None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mri_vit.prepare import alignment
+from mri_vit.report.schema.endpoints import SurvivalEndpoint
 from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import TABLES
 from mri_vit.report.words import (
     endpoint_results,
     methods_section,
@@ -19,7 +21,13 @@ from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import could_show, sample_sizes, table1_lines
 from mri_vit.settings.recipe import LONG_SEQUENCE_TITLES, title
 
-WEIGHTED = {"uno_c": "Uno's C", "auc_at": "AUC at fixed times", "brier_at": "Brier scores at fixed times"}
+WEIGHTED = {
+    "uno_c": "Uno's C",
+    "uno_c:competing": "Wolbers's C",
+    "auc_at": "AUC at fixed times",
+    "brier_at": "Brier scores at fixed times",
+}
+UNKNOWN_INPUTS = "What was done about missing inputs where the scores were made is not known here."
 SPLITS = {  # kinds of columns of Table 1
     "fold": "each fold",
     "left out": "each value left out",
@@ -76,17 +84,25 @@ def inputs(metrics: Metrics, settings: Settings) -> str:
     return f"All voxels of the brain in {sequences} ({names}), without selection."
 
 
+def missing(metrics: Metrics) -> str:
+    """What was done about missing labels, scans and columns, and whether patients without a label are like the others."""
+    compared = [
+        f"{escape(name)}: {escape(found.sentences[0])}" for name, found in metrics.unlabelled.items() if found.characteristics
+    ]
+    found = " ".join(filter(None, [_missing_of_run(metrics), bearing(metrics, "missing"), *compared]))
+    return f"{found} {UNKNOWN_INPUTS}" if found and metrics.design in TABLES else found
+
+
 @with_settings
-def missing(metrics: Metrics, settings: Settings) -> str:
+def _missing_of_run(metrics: Metrics, settings: Settings) -> str:
     channels = len(settings.channels)
     any_scan = _needs_all(settings) and channels > 1
     scan = f"one of the {in_words(channels)} sequences" if any_scan else _needed(settings)
-    covariates = [without_citations(sentence) for sentence in methods_section.imputed(run_facts.controls(metrics))]
     return " ".join(
         [
             f"A missing label is left out and never imputed; a patient without {scan} is excluded.",
             *methods_section.label_counts(metrics),
-            *covariates,
+            *(without_citations(sentence) for sentence in methods_section.imputed(run_facts.controls(metrics))),
         ]
     )
 
@@ -101,18 +117,23 @@ def _needed(settings: Settings) -> str:
 
 
 def missing_or_censored(metrics: Metrics) -> str:
-    """What was done about missing labels, scans and columns, and about patients who were alive when last seen."""
-    events = [
-        f"{escape(name)}: {counted(endpoint.known - endpoint.events, 'patient')} of {endpoint.known} alive when last seen "
-        "(censored)"
+    """What was done about missing labels, scans and columns, and about patients without an event when last seen."""
+    censored = [
+        _censored(name, endpoint)
         for name, endpoint in metrics.endpoints.items()
-        if endpoint.kind == "survival" and endpoint.known
+        if isinstance(endpoint, SurvivalEndpoint) and endpoint.known
     ]
     weighting = [words for key, words in WEIGHTED.items() if key in methods_section.measure_sentences(metrics)]
-    weighted = [f"Censoring is weighted for in {listed(weighting)}."] if events and weighting else []
-    return " ".join(
-        filter(None, [missing(metrics), *(f"{one}." for one in events), *weighted, bearing(metrics, "competing risks")])
-    )
+    weighted = [f"Censoring is weighted for in {listed(weighting)}."] if censored and weighting else []
+    return " ".join(filter(None, [missing(metrics), *censored, *weighted, bearing(metrics, "competing risks")]))
+
+
+def _censored(name: str, endpoint: SurvivalEndpoint) -> str:
+    competes = endpoint.others is not None
+    censored = counted(endpoint.known - endpoint.events - (endpoint.others or 0), "patient")
+    how = "without either event" if competes else "alive"
+    other = f"; {endpoint.others} had the competing event, which is not censoring" if competes else ""
+    return f"{escape(name)}: {censored} of {endpoint.known} {how} when last seen (censored){other}."
 
 
 @with_settings

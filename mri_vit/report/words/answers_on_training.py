@@ -10,7 +10,6 @@ from mri_vit.report.words import (
     run_facts,
 )
 from mri_vit.report.words.answering import bearing, of_training, with_settings
-from mri_vit.report.words.methods_section import measure_sentences
 from mri_vit.report.words.notation import escape, listed
 from mri_vit.report.words.protocol import partition_sentences
 from mri_vit.report.words.references import without_citations
@@ -42,12 +41,12 @@ def internal(metrics: Metrics, settings: Settings) -> str:
 
 def clusters(metrics: Metrics) -> str:
     """How hospitals were kept apart; a probe that predicts the site keeps none apart."""
-    settings, measures = run_facts.trained(metrics), measure_sentences(metrics)
+    settings = run_facts.trained(metrics)
     column = settings.train.leave_out if settings else None
     sentences = [f"Each value of {escape(column)} was a test fold of its own."] if column else []
-    sentences += [without_citations(measures["within_sites"])] if "within_sites" in measures else []
+    sentences += [bearing(metrics, "clusters")]
     sentences += ["A regression on the site alone was a control."] if SITE in run_facts.controls(metrics) else []
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 @of_training

@@ -65,7 +65,7 @@ def result_lines(metrics: Metrics) -> list[str]:
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
             lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
-    beside = (_net_benefit, _added_value, _subgroups, _hospitals, _margins, _unlabelled, _incidence, _single_patients)
+    beside = (_net_benefit, _added_value, _subgroups, hospital_figures, _margins, _unlabelled, _incidence, _single_patients)
     lines += [f"**{escape(name)}**, {escape(words)}." for measure in beside for name, words in measure(metrics)]
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
@@ -115,7 +115,8 @@ def _subgroups(metrics: Metrics) -> Lines:
         yield name, f"subgroups: {' '.join(tested or found.sentences).removesuffix('.')}"
 
 
-def _hospitals(metrics: Metrics) -> Lines:
+def hospital_figures(metrics: Metrics) -> Lines:
+    """What a new hospital may expect, and intervals that allow for clustering, each with all models of an endpoint."""
     for name, models in metrics.hospitals.items():
         of = noun(next(iter(models.values())).column)
         symbols = {model: symbol(result) for model, result in metrics.endpoints[name].models.items()}
@@ -194,6 +195,18 @@ def patients_and_events(part: Result | AnyEndpoint) -> str:
 def headline_figure(result: Result) -> str:
     """The one figure of a result that stands for it."""
     return f"{symbol(result)} {judged(result)}"
+
+
+def calibration_figures(result: Result) -> str:
+    """Slope and O:E of probabilities, or of numbers the line of the observed on the predicted; "" where there are none."""
+    if found := getattr(result, "calibration", None):
+        return f"slope {number(found.slope, 2)}, O:E {interval(found.observed_to_expected, digits=2)}"
+    if line := getattr(result, "line", None):
+        return f"slope {number(line.slope, 2)}, intercept {number(line.intercept, 2)}"
+    ratios = {
+        at.days: at.observed_to_expected for at in getattr(result, "calibration_at", ()) if is_known(at.observed_to_expected)
+    }
+    return "; ".join(f"at {days} days O:E {interval(ratio, digits=2)}" for days, ratio in ratios.items() if ratio)
 
 
 def _result_figures(result: Result) -> list[str]:

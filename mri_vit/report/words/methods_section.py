@@ -72,12 +72,12 @@ MEASURE_SENTENCES = {
     "integrated_brier:competing": "Brier scores count patients with the competing event as without the event [@schoop]; the "
     "integrated one was scaled by that of the cumulative incidence [@ipa], with intervals from a bootstrap of patients.",
     "calibration_at": "Predicted survival was compared with observed survival by the Kaplan-Meier method [@kaplan], by the slope "
-    "of a Cox regression on its complementary log-log [@crowson], and by a smooth curve of pseudo-values [@gerds], with the same "
-    "distances.",
+    "of a Cox regression on its complementary log-log [@crowson], and by a smooth curve of pseudo-values [@gerds], with the "
+    "mean, median and 90th percentile of the distance from it, ICI, E50 and E90 [@austin].",
     "calibration_at:competing": "Predicted probabilities of an event that has a competing one were compared with its cumulative "
-    "incidence [@aalen], and by a smooth curve of pseudo-values of it [@gerds].",
+    "incidence [@aalen], and by a smooth curve of its pseudo-values [@gerds] with ICI, E50 and E90 [@austin].",
     "groups": "Patients of low and of high risk are shown by Kaplan-Meier curves [@kaplan].",
-    "logrank": "The two groups were compared by the log-rank test [@mantel].",
+    "logrank": "Patients of low and of high risk were compared by the log-rank test [@mantel].",
     "hazard": "Hazard ratios, per standard deviation of the risk and of the two groups, are by Cox regression [@cox], with a "
     "test of proportional hazards [@grambsch].",
     "competing": "Where a competing event may come first, patients with it are not censored: shares with either event are the "
@@ -93,13 +93,11 @@ MEASURE_SENTENCES = {
     "decision_at:competing": "Where an event has a competing one, positives of the net benefit at fixed times were estimated by "
     "its cumulative incidence [@vickerssurvival], with a pointwise band from the patients' influence.",
     "fold_variance": "Figures of single folds are given as mean ± sample variance.",
-    "judged:binary": "The judged AUC is over pairs of patients scored by the same model, mean over repeats; its 95 % "
-    "interval is Wilson's with an effective number of patients, from the larger of DeLong's and Newcombe's variance "
-    "[@wilson,newcombe].",
-    "judged:survival": "The judged C of survival is over such pairs too; its interval is likewise, from the infinitesimal "
-    "jackknife's variance [@wilson,bootstrap].",
-    "judged:pairs": "The judged M and C of classes, grades and numbers are over such pairs too, with the same interval by the "
-    "jackknife [@wilson,bootstrap].",
+    "judged": "The judged figure is over pairs of patients scored by the same model, mean over repeats; its 95 % interval is "
+    "Wilson's with an effective number of patients [@wilson].",
+    "judged:binary": "The variance of a judged AUC is the larger of DeLong's and Newcombe's [@newcombe].",
+    "judged:survival": "The variance of a judged C of survival is the infinitesimal jackknife's [@bootstrap].",
+    "judged:pairs": "The variance of a judged M or C of classes, grades or numbers is the jackknife's too [@bootstrap].",
     "refits": "Where models were refitted per fold, that variance is multiplied by 1 + 4 a (1 - a), where a is the AUC or C, and "
     "so are those of pooled and subgroup figures of rank; intervals of Brier scores, slopes, calibration curves and net benefit "
     "are sqrt(2) times as wide as for scores as given.",
@@ -127,8 +125,8 @@ MEASURE_SENTENCES = {
     "error that nine in ten of the other patients, predicted out of fold, do not exceed [@vovk].",
     "prediction_sets:other patients": "Sites were compared by an exact test, within classes, of how many of their sets miss.",
     "prediction_sets:other sites": "Sites, which were left out in turn, were compared by Student's t of how many sets miss.",
-    "within_sites": "The same figure was computed within sites, over pairs of patients scored by the same model, and compared "
-    "with that of all pairs by the same paired test; sites with enough patients were compared with the mean of the others.",
+    "within_sites": "The judged figure was computed within sites too, over pairs of patients scored by the same model, and "
+    "compared with that of all pairs by a paired test; sites with enough patients were compared with the mean of the others.",
     "versus_controls:binary": "The judged AUCs were compared with each control's by DeLong's paired test, of pairs "
     "within the folds [@delong]; p are two-sided.",
     "versus_controls:survival": "The judged Cs were compared with each control's by the infinitesimal jackknife of "
@@ -142,11 +140,12 @@ MEASURE_SENTENCES = {
     "validation [@debray]). Judged figures were pooled on the arcsine scale, slopes as they are, O:E as logarithms, by random "
     "effects (REML) with Hartung and Knapp's interval [@hartung]; the 95 % prediction interval of a further hospital is over the "
     "confidence distribution of the standard deviation between hospitals [@nagashima].",
-    "margins": "A model is not inferior to another where the 95 % interval of their paired difference lies above minus the margin "
-    "of the study file, and equivalent where it lies within the margin either side [@schuirmann,piaggio].",
+    "margins": "A model is not inferior to another where the 95 % interval of their paired difference lies above minus the "
+    "study's margin, and equivalent where it lies within the margin either side [@schuirmann,piaggio].",
     "margins:every control": "Non-inferiority to all controls is by the largest p, adjusted over endpoints and models [@holm].",
     "versus_best": "A model beats the controls when it beats each of them; the largest p is adjusted over endpoints and models.",
-    "versus_own": "Comparators were compared with the study's own model by the same tests.",
+    "versus_own": "Comparators were compared with the study's own model by paired tests: AUCs by DeLong's in folds [@delong], "
+    "others by the infinitesimal jackknife [@bootstrap].",
     "nadeau_bengio": "Over the folds of all repeats the corrected resampled t-test was used too, one-sided for a better model "
     "[@nadeau].",
     "p_adjusted": "Adjusted p are by Holm's method [@holm], over endpoints and compared models, or endpoints and controls.",
@@ -163,9 +162,9 @@ MEASURE_SENTENCES = {
     "better of both and on each control with probabilities was averaged, and is given with a normal interval and a simultaneous "
     "95 % band [@vickersrange]; where models were refitted per fold, errors allow for it.",
     "added_value": "Whether the risk adds to covariates was tested by Cox regressions without and with it, stratified by the "
-    "network that scored a patient [@cox].",
-    "added_value:imputed": "Covariates that some patients lack were imputed several times for it, by chained equations with "
-    "event and cumulative hazard among their columns; results were pooled by Rubin's rules [@white].",
+    "network that scored a patient where there are several [@cox].",
+    "added_value:imputed": "For the added value, covariates that some patients lack were imputed several times, by chained "
+    "equations with event and cumulative hazard among their columns; results were pooled by Rubin's rules [@white].",
     "site_probe": "A linear probe [@probe] measured how well the input of the model's heads predicts the site; its p is from "
     f"{PERMUTATIONS} permutations of the sites within the folds [@phipson]; "
     "the normal quantile of p is divided by the factor by which refitting enlarges the standard error.",
