@@ -15,12 +15,13 @@ BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_S
     "calibration": ("calibration", "calibration_at", "calibration_at:competing", "log_loss", "r_squared"),
     "competing risks": ("competing", "competing:combined", "competing:given"),
     "clusters": ("within_sites", "hospitals:clustered", "hospitals:pooled"),
-    "instability": (
-        *("retraining", "retraining:seeds", "instability", "prediction_sets:classes", "prediction_sets:numbers"),
-        *("prediction_sets:other patients", "prediction_sets:other sites"),
-    ),
+    "instability": ("retraining", "retraining:seeds", "instability"),
     "missing": ("unlabelled", "added_value:imputed"),
     "net benefit": ("net_benefit", "decision_at", "decision_at:competing", "utility"),
+    "sets": (
+        *("prediction_sets:classes", "prediction_sets:numbers"),
+        *("prediction_sets:other patients", "prediction_sets:other sites"),
+    ),
     "subgroups": ("interactions",),
     "uncertainty": (
         *("judged", "judged:binary", "judged:survival", "judged:pairs", "refits", "refits:survival", "refits:competing"),

@@ -170,8 +170,8 @@ def prepared_blind(metrics: Metrics, settings: Settings) -> str:
 def quality_checked(metrics: Metrics, settings: Settings) -> str:
     flagged = sum(bool(person.findings) for person in metrics.patients)
     found = f"Quality control flagged {flagged} of {counted(len(metrics.patients), 'predicted patient')}."
-    uncertain = bearing(metrics, "instability")
-    return " ".join(filter(None, [exclusions(metrics), found if metrics.patients else "", uncertain]))
+    uncertain = [bearing(metrics, "instability"), bearing(metrics, "sets")]
+    return " ".join(filter(None, [exclusions(metrics), found if metrics.patients else "", *uncertain]))
 
 
 def known_labels(metrics: Metrics) -> str:

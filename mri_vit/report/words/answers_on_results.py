@@ -225,7 +225,7 @@ def external(metrics: Metrics) -> str:
 def drifted(metrics: Metrics) -> str:
     """How calibration moved from the run's cohort to the evaluated one."""
     return " ".join(
-        f"{escape(name)}, {escape(model)}: {escape(found.sentence)}"
+        f"{escape(name)}, {escape(model)}: {escape(found.sentence.removesuffix('.'))}."
         for name, models in metrics.drift.items()
         for model, all_found in models.items()
         if is_compared(model)
@@ -236,7 +236,7 @@ def drifted(metrics: Metrics) -> str:
 def new_place(metrics: Metrics) -> str:
     """In which range figures of a further hospital are to be expected."""
     return " ".join(
-        f"{escape(name)}, {escape(model)}: {escape(found.sentence)}"
+        f"{escape(name)}, {escape(model)}: {escape(found.sentence.removesuffix('.'))}."
         for name, models in metrics.new_hospital.items()
         for model, found in models.items()
         if is_compared(model)

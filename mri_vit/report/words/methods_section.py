@@ -37,7 +37,7 @@ MEASURE_SENTENCES = {
     "by the ratio of observed to expected positives, by a smooth curve (local regression as R's loess has it, drawn between the "
     "ends of its cells) and the mean, median and 90th percentile of the distance from it, ICI, E50 and E90 [@austin], with "
     f"intervals from the same bootstrap, and by the expected calibration error over {CALIBRATION_BINS} bins of equal width.",
-    "operating_point": "Sensitivity, specificity and predictive values at the threshold given for the patient's fold have "
+    "operating_point": "Sensitivity, specificity and predictive values at the threshold given for a patient have "
     "Wilson's intervals [@wilson].",
     "net_benefit": "Clinical utility was measured by net benefit over thresholds [@vickers], with a pointwise bootstrap band.",
     "pdi": "Classes were measured by Hand and Till's M, the mean over pairs of classes of the AUC by either's probability "
@@ -119,10 +119,10 @@ MEASURE_SENTENCES = {
     "absolute difference of two trainings' predictions of a patient (MAPE; in its source, of retrained models from the original "
     "one), compared with that of two patients, and by how often two trainings call a patient differently.",
     "prediction_sets:classes": "Sets of classes that hold the right one with a probability of 90 %, in each class, are by "
-    "cross-conformal prediction [@vovk,vovkclasses]: a class is ruled out for a patient where nine in ten of its patients, "
-    "predicted out of fold, have a score that fits it better.",
+    "cross-conformal prediction [@vovk,vovkclasses]: a class is ruled out for a patient where nine in ten of its other patients "
+    "have a score that fits it better.",
     "prediction_sets:numbers": "Intervals that hold a number with a probability of 90 % are the prediction, less and more the "
-    "error that nine in ten of the other patients, predicted out of fold, do not exceed [@vovk].",
+    "error that nine in ten of the other patients do not exceed [@vovk].",
     "prediction_sets:other patients": "Sites were compared by an exact test, within classes, of how many of their sets miss.",
     "prediction_sets:other sites": "Sites, which were left out in turn, were compared by Student's t of how many sets miss.",
     "within_sites": "The judged figure was computed within sites too, over pairs of patients scored by the same model, and "

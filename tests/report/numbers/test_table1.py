@@ -14,6 +14,7 @@ from lifelines import KaplanMeierFitter
 from lifelines.utils import median_survival_times
 from made.run import FOLDS, make_run
 
+from mri_vit.metrics.comparison import difference_of_shares
 from mri_vit.report import assembly
 from mri_vit.report.numbers import characteristics
 from mri_vit.report.pages import csv_tables
@@ -192,3 +193,10 @@ def test_an_age_that_cannot_be_is_no_part_of_the_mean(run):
 
     assert measured("999") == measured("-1") == measured("")
     assert measured("36") != measured("")
+
+
+def test_of_two_groups_one_may_have_no_patient_beside_the_levels_that_are_named():
+    """As where a competing event is named and nobody of a group is censored."""
+    apart = characteristics._levels_apart((3, 2), 5, (1, 1), 5)
+    assert apart == difference_of_shares(np.array([3, 2, 0]), np.array([1, 1, 3])) > 0
+    assert characteristics._levels_apart((3, 2), 5, (1, 4), 5) == difference_of_shares(np.array([3, 2]), np.array([1, 4]))
