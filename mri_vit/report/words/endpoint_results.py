@@ -8,12 +8,14 @@ from typing import Any
 
 from mri_vit.metrics.equivalence import Claim
 from mri_vit.report.schema.endpoints import Calibration, CalibrationAt
+from mri_vit.report.schema.instability import PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Result
 from mri_vit.report.schema.margins import MarginTest
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN, Comparison, EndpointPart, Estimate, Value, WithinSites
 from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.hospitals import noun
+from mri_vit.report.words.instability import what
 from mri_vit.report.words.notation import (
     CHANCE_TESTS,
     SYMBOLS,
@@ -65,7 +67,7 @@ def result_lines(metrics: Metrics) -> list[str]:
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
             lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
-    beside = (_net_benefit, _added_value, _subgroups, hospital_figures, _margins, _unlabelled, _incidence, _single_patients)
+    beside = (_net_benefit, _added_value, _subgroups, hospital_figures, _margins, _unlabelled, _incidence, _instability, _sets)
     lines += [f"**{escape(name)}**, {escape(words)}." for measure in beside for name, words in measure(metrics)]
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
@@ -138,7 +140,7 @@ def hospital_figures(metrics: Metrics) -> Lines:
 
 def _margins(metrics: Metrics) -> Lines:
     for name, models in metrics.margins.items():
-        weak = {model for model, result in metrics.endpoints[name].models.items() if result.verdict_kind != "better"}
+        weak = _not_better(metrics, name)
         for model, found in models.items():
             claims = [
                 f"{words} {listed([_against(test, weak) for test in found.tests if test.claim == claim])}"
@@ -151,7 +153,7 @@ def _margins(metrics: Metrics) -> Lines:
 
 def _against(test: MarginTest, weak: Collection[str]) -> str:
     says_little = test.other in weak and test.claim in ("equivalent", "not inferior")
-    return test.other + " (itself not shown to beat chance)" * says_little
+    return test.other + UNPROVEN * says_little
 
 
 def _unlabelled(metrics: Metrics) -> Lines:
@@ -164,12 +166,44 @@ def _incidence(metrics: Metrics) -> Lines:
             yield name, f"cumulative incidence: {_first(competing.sentences)}"
 
 
-def _single_patients(metrics: Metrics) -> Lines:
-    """How stable predictions are, and how many sets are one answer."""
+def _instability(metrics: Metrics) -> Lines:
     for name, models in metrics.instability.items():
-        yield from ((name, f"{model}: {_first(found[0].sentences)}") for model, found in models.items())
-    for name, sets in metrics.prediction_sets.items():
-        yield from ((name, f"{model}: {_first(found.sentences)}") for model, found in sets.items())
+        by_scale: dict[str, list[str]] = {}
+        for model, (found, *_) in models.items():
+            at_random = f", two patients' differ by {number(found.at_random)}" if is_defined(found.at_random) else ""
+            scale = what(found.scale, found.days, found.unit)
+            by_scale.setdefault(scale, []).append(f"{model} {number(found.mape)}{at_random}")
+        yield from (
+            (name, f"mean change of a patient's {scale} by another training (MAPE): {'; '.join(figures)}")
+            for scale, figures in by_scale.items()
+        )
+
+
+def _sets(metrics: Metrics) -> Lines:
+    for name, models in metrics.prediction_sets.items():
+        weak = _not_better(metrics, name)
+        figures = [f"{model}{UNPROVEN * (model in weak)} {_set_figures(found)}" for model, found in models.items()]
+        of_classes = any(found.classes for found in models.values())
+        held = (
+            "one class left in the set that holds that of 90 % of each class"
+            if of_classes
+            else "reach of intervals that hold 90 % of numbers"
+        )
+        yield name, f"{held}: {'; '.join(figures)}"
+
+
+def _set_figures(found: PredictionSets) -> str:
+    if found.classes:
+        return f"for {found.answered} of {counted(found.n, 'patient')}, right in {found.right}"
+    form = "a factor of {:.3g}" if found.times else "± {:.3g}"
+    return f"{form.format(found.reach)}, by the training patients' mean {form.format(found.reach_without_skill)}"
+
+
+UNPROVEN = " (not shown to beat chance)"
+
+
+def _not_better(metrics: Metrics, name: str) -> set[str]:
+    return {model for model, result in metrics.endpoints[name].models.items() if result.verdict_kind != "better"}
 
 
 def _first(sentences: Sequence[str]) -> str:
@@ -202,7 +236,7 @@ def calibration_figures(result: Result) -> str:
     if found := getattr(result, "calibration", None):
         return f"slope {number(found.slope, 2)}, O:E {interval(found.observed_to_expected, digits=2)}"
     if line := getattr(result, "line", None):
-        return f"slope {number(line.slope, 2)}, intercept {number(line.intercept, 2)}"
+        return f"slope {interval(line.slope, digits=2)}, mean error {interval(line.in_the_large, digits=2)}"
     ratios = {
         at.days: at.observed_to_expected for at in getattr(result, "calibration_at", ()) if is_known(at.observed_to_expected)
     }

@@ -686,12 +686,13 @@ def test_results_have_one_line_for_each_endpoint_and_measure():
     clustered = {"value": 0.71, "low": 0.6, "high": 0.8, "sites": 6, "n": 51, "ratio": 1.2, "usual": {"low": 0.61, "high": 0.79}}
     hospital = {"column": "site", "known": 6, "unseen": None, "clustered": clustered, "sentences": ["One.", "Two."]}
     test = {"other": "clinical", "claim": "not inferior", "sentence": "One", "difference": 0.017, "low": 0.004, "high": 0.03}
+    sets = {"calibrated_on": "other patients", "n": 51, "classes": [{"name": "negative"}], "sentences": ["First."]}
     metrics = made_up(
         utility={"least": 0.1, "most": 0.4, "endpoints": {"mgmt": over}, "left_out": {}},
         hospitals={"mgmt": {"vit": hospital}},
         margin=0.05,
         margins={"mgmt": {"vit": {"tests": [test, test | {"other": "volume", "claim": "open"}]}}},
-        prediction_sets={"mgmt": {"vit": {"calibrated_on": "other patients", "classes": [], "sentences": ["First.", "Second."]}}},
+        prediction_sets={"mgmt": {"vit": sets | {"answered": 20, "right": 18}, "clinical": sets}},
     )
     told = sections(written(metrics))["Results"]
     benefits, clusters, margins = (
@@ -703,5 +704,6 @@ def test_results_have_one_line_for_each_endpoint_and_measure():
     assert "vit AUC 0.710 \\[0.600, 0.800\\]" in clusters[0]
     assert "vit is not inferior to clinical" in margins[0]
     assert "shown neither inferior nor non-inferior to volume" in margins[0]
-    assert "vit: First." in told
-    assert "Second" not in told
+    assert "of 90 % of each class: vit for 20 of 51 patients, right in 18; clinical for 0 of 51 patients" in told
+    metrics["endpoints"]["mgmt"]["models"]["vit"]["verdict_kind"] = "chance"
+    assert "vit (not shown to beat chance) for 20 of 51 patients" in sections(written(metrics))["Results"]
