@@ -185,9 +185,9 @@ def _sets(metrics: Metrics) -> Lines:
         figures = [f"{model}{UNPROVEN * (model in weak)} {_set_figures(found)}" for model, found in models.items()]
         of_classes = any(found.classes for found in models.values())
         held = (
-            "one class left in the set that holds that of 90 % of each class"
+            "sets with a coverage of 90 % in each class hold one class alone"
             if of_classes
-            else "reach of intervals that hold 90 % of numbers"
+            else "intervals with a coverage of 90 % reach"
         )
         yield name, f"{held}: {'; '.join(figures)}"
 

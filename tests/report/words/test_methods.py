@@ -704,6 +704,6 @@ def test_results_have_one_line_for_each_endpoint_and_measure():
     assert "vit AUC 0.710 \\[0.600, 0.800\\]" in clusters[0]
     assert "vit is not inferior to clinical" in margins[0]
     assert "shown neither inferior nor non-inferior to volume" in margins[0]
-    assert "of 90 % of each class: vit for 20 of 51 patients, right in 18; clinical for 0 of 51 patients" in told
+    assert "hold one class alone: vit for 20 of 51 patients, right in 18; clinical for 0 of 51 patients" in told
     metrics["endpoints"]["mgmt"]["models"]["vit"]["verdict_kind"] = "chance"
     assert "vit (not shown to beat chance) for 20 of 51 patients" in sections(written(metrics))["Results"]
