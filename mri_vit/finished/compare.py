@@ -255,7 +255,8 @@ def write_comparison(runs: Runs, found: Comparison, home: Path) -> Path:
     Raises as `refuse` does.
     """
     refuse(home)
-    text = page_html(found, drawn(runs, found))
+    competing = {endpoint.name: "with the event" for endpoint in runs.endpoints if endpoint.competing}
+    text = page_html(found, drawn(runs, found), competing)
     write_bytes(comparison.dumps(found).encode(), home / RECORD)
     write_bytes(text.encode(), home / files.PAGE)  # last, so that a page is never newer than what it rests on
     return home / files.PAGE
@@ -301,7 +302,7 @@ def _forest_rows(endpoint: EndpointCompared) -> list[ForestRow]:
 def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     """Each patient's rank within the fold by B against that by A; on the dashed line both ranks are equal."""
     a, b, marked = comparison.ranks(rows.a), comparison.ranks(rows.b), comparison.marked(endpoint, rows.a)
-    yes = labels(endpoint).marked_as or "patients"
+    yes = "with the event" if endpoint.competing else labels(endpoint).marked_as or "patients"
     with panels.panel(height=panels.SQUARE_INCHES) as (figure, axes):
         axes.plot([0, 1], [0, 1], color=INK, lw=1, ls=DASHED, label="equal rank")
         # Pixels, since ten thousand marks would be megabytes as vectors.
@@ -314,8 +315,8 @@ def scatter(endpoint: Endpoint, rows: Rows) -> Figure:
     return figure
 
 
-def page_html(found: Comparison, pictures: dict[str, str]) -> str:
-    """The self-contained page; `pictures` are its figures as data: URLs by name."""
+def page_html(found: Comparison, pictures: dict[str, str], marked: Mapping[str, str] | None = None) -> str:
+    """The self-contained page; `pictures` are its figures as data: URLs by name, `marked` the endpoints' own words for who is."""
     environment = style.templates("mri_vit.report.pages")
     filters = (
         *(notation.number, notation.between, notation.interval, notation.adjusted_p, notation.p_alone, notation.setting),
@@ -330,7 +331,7 @@ def page_html(found: Comparison, pictures: dict[str, str]) -> str:
         marks=comparison.MARKS,
         designs=comparison.DESIGNS,
         roles=comparison.ROLES,
-        marked={name: part(one.kind, "labels").marked_as for name, one in found.endpoints.items()},
+        marked={name: part(one.kind, "labels").marked_as for name, one in found.endpoints.items()} | dict(marked or {}),
         few=comparison.few,
         symbols=notation.SYMBOLS,
         controls=notation.EXPLAINED,

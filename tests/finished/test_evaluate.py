@@ -36,3 +36,16 @@ def test_what_made_the_networks_cannot_be_changed(past: Study):
     other = past.model_copy(update={"model": past.model.model_copy(update={"dim": 32})})
     with pytest.raises(UsageError, match=r"\[model\] belongs to the run"):
         study_of_other_cohort(TrainedRun(past.output, past), other, {"model"})
+
+
+def test_a_competing_event_is_counted_in_both_cohorts_or_in_neither(past: Study):
+    def competing(study: Study, other: str | None) -> Study:
+        survival = (one.model_copy(update={"competing": other}) if one.kind == "survival" else one for one in study.endpoints)
+        return study.model_copy(update={"endpoints": tuple(survival)})
+
+    with_one = competing(past, "death of another cause")
+    for learned, here in ((with_one, past), (past, with_one)):
+        with pytest.raises(UsageError, match="both must count the same deaths"):
+            study_of_other_cohort(TrainedRun(past.output, learned), here, set())
+    found = study_of_other_cohort(TrainedRun(past.output, with_one), competing(past, "a stroke"), set())
+    assert [one.competing for one in found.endpoints if one.kind == "survival"] == ["a stroke"]

@@ -11,6 +11,7 @@ from made.metrics import filled
 from made.pair import copied, make_a, opened
 from made.run import make_run
 
+from mri_vit.data import predictions
 from mri_vit.errors import IntegrityError, UsageError
 from mri_vit.run import integrity
 
@@ -105,3 +106,39 @@ def test_an_evaluation_is_compared_with_a_run_that_was_cross_validated_and_with_
     outside = make_run(tmp_path / "outside", models=("vit", "clinical"), internal=EVALUATED, seed=3)
     assert {rows.model for rows in opened(a, outside).rows["mgmt"]} == {"vit", "clinical"}
     assert opened(outside, outside).a.run.design == "external"
+
+
+def with_a_competing_event(run: Path, name: str, other: str = "death of another cause") -> Path:
+    """A copy of a run in which the last five who died did of another cause, which the study names `other`."""
+    table = predictions.load(run / "predictions.csv")
+    own = (table.endpoint == "os") & (table.model != "shuffled")  # whose events are of other patients
+    here = own & table.patient.isin(table.loc[own & (table.event == 1)].patient.drop_duplicates().sort_values()[-5:])
+    b = copied(run, name, lambda rows: rows.assign(event=rows.event.where(~here, 2.0)))
+    text = (b / "study.toml").read_text()
+    (b / "study.toml").write_text(text.replace('event = "os_event"\n', f'event = "os_event"\ncompeting = "{other}"\n'))
+    return b
+
+
+def test_runs_with_a_competing_event_are_compared_and_who_had_it_did_not_die(tmp_path: Path):
+    a = make_a(tmp_path / "a")
+    b, c = with_a_competing_event(a, "b"), with_a_competing_event(a, "c", "death of a stroke")
+    for rows in opened(b, c).rows["os"]:
+        assert rows.a.competing.equals(rows.b.competing)
+        one_repeat = rows.a.loc[rows.a.repeat == 0]
+        assert one_repeat.competing.sum() == 5
+        assert not (one_repeat.event.astype(bool) & one_repeat.competing.astype(bool)).any()
+
+
+def test_a_competing_event_that_one_run_alone_knows_is_refused(tmp_path: Path):
+    a = make_a(tmp_path / "a")
+    b = with_a_competing_event(a, "b")
+    for pair in ((a, b), (b, a)):
+        with pytest.raises(UsageError, match=r"endpoint os is survival( \(with a competing event\))? in .* and survival"):
+            opened(*pair)
+    declared = copied(a, "declared")
+    (declared / "study.toml").write_text((b / "study.toml").read_text())
+    with pytest.raises(UsageError, match=r"patient \S+, endpoint os: .*event 1, competing 0 in .*event 0, competing 1"):
+        opened(declared, b)
+    (b / "study.toml").write_text((a / "study.toml").read_text())
+    with pytest.raises(UsageError, match=r"column event: '2'; expected 0, 1, or empty; .*competing"):
+        opened(a, b)

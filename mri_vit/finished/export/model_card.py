@@ -17,8 +17,9 @@ from mri_vit.report.schema.parts import OWN
 from mri_vit.report.words import answers_on_patients as of_patients
 from mri_vit.report.words import answers_on_results as of_results
 from mri_vit.report.words import answers_on_training as of_training
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
 from mri_vit.report.words.notation import counted, escape, interval, judged, symbol, title
+from mri_vit.report.words.references import without_citations
 from mri_vit.run.atomic import write_bytes
 
 FILE = "model_card.md"

@@ -7,24 +7,31 @@ from functools import wraps
 
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.words import run_facts
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
+from mri_vit.report.words.references import without_citations
 
 Answer = Callable[[Metrics], str]
 BEARING: Mapping[str, tuple[str, ...]] = {  # keys of `methods_section.MEASURE_SENTENCES` by the question that they bear on
-    "calibration": ("calibration", "calibration_at", "log_loss", "r_squared", "recalibrated"),
-    "competing risks": ("competing",),
-    "clusters": ("within_sites",),
-    "instability": ("retraining", "retraining:seeds", "instability", "prediction_sets"),
-    "net benefit": ("net_benefit", "decision_at", "utility"),
+    "calibration": ("calibration", "calibration_at", "calibration_at:competing", "log_loss", "r_squared"),
+    "competing risks": ("competing", "competing:combined", "competing:given"),
+    "clusters": ("within_sites", "hospitals:clustered", "hospitals:pooled"),
+    "instability": ("retraining", "retraining:seeds", "instability"),
+    "missing": ("unlabelled", "added_value:imputed"),
+    "net benefit": ("net_benefit", "decision_at", "decision_at:competing", "utility"),
+    "sets": (
+        *("prediction_sets:classes", "prediction_sets:numbers"),
+        *("prediction_sets:other patients", "prediction_sets:other sites"),
+    ),
     "subgroups": ("interactions",),
     "uncertainty": (
-        *("judged:binary", "judged:survival", "refits", "retraining", "retraining:seeds", "within_sites"),
-        *("instability", "prediction_sets"),
-        *("auc", "harrell_c", "operating_point", "brier", "calibration", "auc_at", "integrated_brier"),
-        *("hazard", "restricted_mean", "logrank"),
+        *("judged", "judged:binary", "judged:survival", "judged:pairs", "refits", "refits:survival", "refits:competing"),
+        *("refits:pairs", "retraining", "retraining:seeds", "within_sites", "hospitals:clustered", "hospitals:pooled"),
+        *("instability", "prediction_sets:classes", "prediction_sets:numbers"),
+        *("auc", "harrell_c", "uno_c", "uno_c:competing", "operating_point", "brier:binary", "calibration", "auc_at"),
+        *("integrated_brier", "integrated_brier:competing", "hazard", "restricted_mean", "logrank", "competing"),
         *("chance_test:refitted", "chance_test:within folds", "chance_test:scores as given"),
-        *("versus_controls:binary", "versus_controls:survival", "versus_best", "versus_own:binary", "versus_own:survival"),
-        *("nadeau_bengio", "p_adjusted", "pairs"),
+        *("versus_controls:binary", "versus_controls:survival", "versus_controls:pairs", "versus_best", "versus_own"),
+        *("nadeau_bengio", "p_adjusted", "pairs", "margins", "margins:every control", "interactions", "utility"),
     ),
 }
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from mri_vit.prepare import alignment
 from mri_vit.report.schema.metrics import Metrics, Settings
+from mri_vit.report.schema.parts import TABLES
+from mri_vit.report.schema.survival import SurvivalEndpoint
 from mri_vit.report.words import (
     endpoint_results,
     methods_section,
@@ -15,10 +17,17 @@ from mri_vit.report.words import (
 from mri_vit.report.words.answering import bearing, of_training, with_settings
 from mri_vit.report.words.notation import counted, escape, in_words, is_defined, listed, number
 from mri_vit.report.words.protocol import tumour_masks
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import could_show, sample_sizes, table1_lines
-from mri_vit.settings.recipe import CLINICAL, LONG_SEQUENCE_TITLES, title
+from mri_vit.settings.recipe import LONG_SEQUENCE_TITLES, title
 
-WEIGHTED = {"uno_c": "Uno's C", "auc_at": "AUC at fixed times", "brier_at": "Brier scores at fixed times"}
+WEIGHTED = {
+    "uno_c": "Uno's C",
+    "uno_c:competing": "Wolbers's C",
+    "auc_at": "AUC at fixed times",
+    "brier_at": "Brier scores at fixed times",
+}
+UNKNOWN_INPUTS = "What was done about missing inputs where the scores were made is not known here."
 SPLITS = {  # kinds of columns of Table 1
     "fold": "each fold",
     "left out": "each value left out",
@@ -75,19 +84,25 @@ def inputs(metrics: Metrics, settings: Settings) -> str:
     return f"All voxels of the brain in {sequences} ({names}), without selection."
 
 
+def missing(metrics: Metrics) -> str:
+    """What was done about missing labels, scans and columns, and whether patients without a label are like the others."""
+    compared = [
+        f"{escape(name)}: {escape(found.sentences[0])}" for name, found in metrics.unlabelled.items() if found.characteristics
+    ]
+    found = " ".join(filter(None, [_missing_of_run(metrics), bearing(metrics, "missing"), *compared]))
+    return f"{found} {UNKNOWN_INPUTS}" if found and metrics.design in TABLES else found
+
+
 @with_settings
-def missing(metrics: Metrics, settings: Settings) -> str:
+def _missing_of_run(metrics: Metrics, settings: Settings) -> str:
     channels = len(settings.channels)
     any_scan = _needs_all(settings) and channels > 1
     scan = f"one of the {in_words(channels)} sequences" if any_scan else _needed(settings)
-    covariates = (
-        [methods_section.without_citations(methods_section.COVARIATES)] if CLINICAL in run_facts.controls(metrics) else []
-    )
     return " ".join(
         [
             f"A missing label is left out and never imputed; a patient without {scan} is excluded.",
             *methods_section.label_counts(metrics),
-            *covariates,
+            *(without_citations(sentence) for sentence in methods_section.imputed(run_facts.controls(metrics))),
         ]
     )
 
@@ -102,18 +117,23 @@ def _needed(settings: Settings) -> str:
 
 
 def missing_or_censored(metrics: Metrics) -> str:
-    """What was done about missing labels, scans and columns, and about patients who were alive when last seen."""
-    events = [
-        f"{escape(name)}: {counted(endpoint.known - endpoint.events, 'patient')} of {endpoint.known} alive when last seen "
-        "(censored)"
+    """What was done about missing labels, scans and columns, and about patients without an event when last seen."""
+    censored = [
+        _censored(name, endpoint)
         for name, endpoint in metrics.endpoints.items()
-        if endpoint.kind == "survival" and endpoint.known
+        if isinstance(endpoint, SurvivalEndpoint) and endpoint.known
     ]
     weighting = [words for key, words in WEIGHTED.items() if key in methods_section.measure_sentences(metrics)]
-    weighted = [f"Censoring is weighted for in {listed(weighting)}."] if events and weighting else []
-    return " ".join(
-        filter(None, [missing(metrics), *(f"{one}." for one in events), *weighted, bearing(metrics, "competing risks")])
-    )
+    weighted = [f"Censoring is weighted for in {listed(weighting)}."] if censored and weighting else []
+    return " ".join(filter(None, [missing(metrics), *censored, *weighted, bearing(metrics, "competing risks")]))
+
+
+def _censored(name: str, endpoint: SurvivalEndpoint) -> str:
+    competes = endpoint.others is not None
+    censored = counted(endpoint.known - endpoint.events - (endpoint.others or 0), "patient")
+    how = "without either event" if competes else "alive"
+    other = f"; {endpoint.others} had the competing event, which is not censoring" if competes else ""
+    return f"{escape(name)}: {censored} of {endpoint.known} {how} when last seen (censored){other}."
 
 
 @with_settings
@@ -150,8 +170,8 @@ def prepared_blind(metrics: Metrics, settings: Settings) -> str:
 def quality_checked(metrics: Metrics, settings: Settings) -> str:
     flagged = sum(bool(person.findings) for person in metrics.patients)
     found = f"Quality control flagged {flagged} of {counted(len(metrics.patients), 'predicted patient')}."
-    uncertain = bearing(metrics, "instability")
-    return " ".join(filter(None, [exclusions(metrics), found if metrics.patients else "", uncertain]))
+    uncertain = [bearing(metrics, "instability"), bearing(metrics, "sets")]
+    return " ".join(filter(None, [exclusions(metrics), found if metrics.patients else "", *uncertain]))
 
 
 def known_labels(metrics: Metrics) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from mri_vit.report.schema.metrics import Metrics, Settings
 from mri_vit.report.schema.parts import TABLES
 from mri_vit.report.words import (
@@ -14,9 +16,11 @@ from mri_vit.report.words import (
 from mri_vit.report.words.answering import bearing, of_training
 from mri_vit.report.words.answers_on_patients import counts
 from mri_vit.report.words.answers_on_training import clusters, disjoint, versions
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
+from mri_vit.report.words.methods_section import measure_sentences
 from mri_vit.report.words.notation import counted, escape, listed
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import Facts
+from mri_vit.report.words.utility import UNNAMED
 from mri_vit.settings.recipe import SHUFFLED, is_compared
 
 
@@ -91,7 +95,14 @@ def output(metrics: Metrics, settings: Settings) -> str:
 def indeterminate(metrics: Metrics) -> str:
     if not metrics.cohort.predicted:
         return ""
-    return f"Each of {counted(metrics.cohort.predicted, 'predicted patient')} has a score; the test has no indeterminate result."
+    scored = f"Each of {counted(metrics.cohort.predicted, 'predicted patient')} has a score; none is left out as indeterminate."
+    sets = [
+        f"{escape(name)}, {escape(model)}: {escape(found.sentences[0])}"
+        for name, models in metrics.prediction_sets.items()
+        for model, found in models.items()
+        if found.classes
+    ]
+    return " ".join([scored, *sets])
 
 
 def measured(metrics: Metrics) -> str:
@@ -103,19 +114,35 @@ def uncertainty(metrics: Metrics) -> str:
 
 
 def aspects(metrics: Metrics) -> str:
-    """Discrimination with its figures, and which of calibration and net benefit were measured beside it."""
-    if not (found := performance(metrics)):
+    """Discrimination, calibration and net benefit of the compared models, and which of these were not measured."""
+    compared = [(name, model, result) for name, model, result in run_facts.results(metrics) if is_compared(model)]
+    if not compared:
         return ""
-    beside = {True: [], False: []}
-    for name in ("calibration", "net benefit"):
-        beside[bool(bearing(metrics, name))].append(name)
-    measured_too = f"Measured beside it (Methods: evaluation): {listed(beside[True])}." if beside[True] else ""
-    without = f"Not measured: {listed(beside[False])}." if beside[False] else ""
-    return " ".join(filter(None, [found, measured_too, without]))
+    of = [f"{escape(name)}, {escape(model)}" for name, model, _ in compared]
+    calibration = [endpoint_results.calibration_figures(result) for _, _, result in compared]
+    parts = [
+        f"Discrimination: {_listed(of, [endpoint_results.headline_figure(result) for _, _, result in compared])}.",
+        f"Calibration: {_listed(of, calibration)}." if any(calibration) else "",
+        *utilities(metrics),
+    ]
+    without = [name for name in ("calibration", "net benefit") if not bearing(metrics, name)]
+    return " ".join(filter(None, [*parts, f"Not measured: {listed(without)}." if without else ""]))
+
+
+def _listed(of: Sequence[str], figures: Sequence[str]) -> str:
+    return "; ".join(f"{one}: {figure}" for one, figure in zip(of, figures, strict=True) if figure)
 
 
 def utility(metrics: Metrics) -> str:
-    return bearing(metrics, "net benefit")
+    """How net benefit was measured, and what came out."""
+    return " ".join(filter(None, [bearing(metrics, "net benefit"), *utilities(metrics)]))
+
+
+def utilities(metrics: Metrics) -> list[str]:
+    """The net benefit of each endpoint over the study's range, or that it names none."""
+    found = [(name, endpoint_results.net_benefits(metrics, name)) for name in metrics.endpoints]
+    unnamed = [UNNAMED] if metrics.utility is None and bearing(metrics, "net benefit") else []
+    return [f"{escape(name)}, {escape(figures)}." for name, figures in found if figures] or unnamed
 
 
 def updating(metrics: Metrics) -> str:
@@ -140,18 +167,13 @@ def diagnostic(metrics: Metrics) -> str:
 
 
 def between_clusters(metrics: Metrics) -> str:
-    """How far figures of single sites differ."""
+    """How far figures of single sites differ, what a new one may expect, and intervals that allow for clustering."""
     ranges = [
         f"{escape(name)}, {escape(model)}: {endpoint_results.between_sites(sites)}"
         for name, model, result in run_facts.results(metrics)
         if is_compared(model) and (sites := result.within_sites)
     ]
-    ranges += [
-        f"{escape(name)}, {escape(model)}: {escape(found.sentences[0])}"
-        for name, models in metrics.hospitals.items()
-        for model, found in models.items()
-        if found.pooled
-    ]
+    ranges += [f"{escape(name)}, {escape(words)}" for name, words in endpoint_results.hospital_figures(metrics)]
     return f"{'; '.join(ranges)}." if ranges else ""
 
 
@@ -203,7 +225,7 @@ def external(metrics: Metrics) -> str:
 def drifted(metrics: Metrics) -> str:
     """How calibration moved from the run's cohort to the evaluated one."""
     return " ".join(
-        f"{escape(name)}, {escape(model)}: {escape(found.sentence)}"
+        f"{escape(name)}, {escape(model)}: {escape(found.sentence.removesuffix('.'))}."
         for name, models in metrics.drift.items()
         for model, all_found in models.items()
         if is_compared(model)
@@ -214,7 +236,7 @@ def drifted(metrics: Metrics) -> str:
 def new_place(metrics: Metrics) -> str:
     """In which range figures of a further hospital are to be expected."""
     return " ".join(
-        f"{escape(name)}, {escape(model)}: {escape(found.sentence)}"
+        f"{escape(name)}, {escape(model)}: {escape(found.sentence.removesuffix('.'))}."
         for name, models in metrics.new_hospital.items()
         for model, found in models.items()
         if is_compared(model)

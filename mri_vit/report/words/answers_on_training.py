@@ -10,9 +10,9 @@ from mri_vit.report.words import (
     run_facts,
 )
 from mri_vit.report.words.answering import bearing, of_training, with_settings
-from mri_vit.report.words.methods_section import measure_sentences, without_citations
 from mri_vit.report.words.notation import escape, listed
 from mri_vit.report.words.protocol import partition_sentences
+from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.recipe import CLINICAL, SITE
 
@@ -41,12 +41,12 @@ def internal(metrics: Metrics, settings: Settings) -> str:
 
 def clusters(metrics: Metrics) -> str:
     """How hospitals were kept apart; a probe that predicts the site keeps none apart."""
-    settings, measures = run_facts.trained(metrics), measure_sentences(metrics)
+    settings = run_facts.trained(metrics)
     column = settings.train.leave_out if settings else None
     sentences = [f"Each value of {escape(column)} was a test fold of its own."] if column else []
-    sentences += [without_citations(measures["within_sites"])] if "within_sites" in measures else []
+    sentences += [bearing(metrics, "clusters")]
     sentences += ["A regression on the site alone was a control."] if SITE in run_facts.controls(metrics) else []
-    return " ".join(sentences)
+    return " ".join(filter(None, sentences))
 
 
 @of_training
@@ -109,8 +109,8 @@ def chosen(metrics: Metrics, settings: Settings) -> str:
 def repeated_steps(metrics: Metrics, settings: Settings) -> str:
     """What was learned anew in each fold."""
     controls = run_facts.controls(metrics)
-    covariates = without_citations(methods_section.COVARIATES)
-    regressions = [f"Regressions of the controls too: {covariates}"] if CLINICAL in controls else []
+    imputed = without_citations(" ".join(methods_section.imputed(controls)))
+    regressions = [f"Regressions of the controls too: {imputed}"] if imputed else []
     seen = [f"Pretraining saw scans of test patients: {escape(metrics.transductive)}."] if metrics.transductive else []
     anew = f"Weights, the epoch that is kept and thresholds are made anew in each fold. {chosen(metrics)}"
     return " ".join([anew, *seen, *regressions])

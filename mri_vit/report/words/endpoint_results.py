@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mri_vit.metrics.equivalence import Claim
 from mri_vit.report.schema.binary import Calibration
+from mri_vit.report.schema.instability import PredictionSets
 from mri_vit.report.schema.kinds import AnyEndpoint, Result
+from mri_vit.report.schema.margins import MarginTest
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import OWN, Comparison, EndpointPart, Estimate, Value, WithinSites
 from mri_vit.report.schema.survival import CalibrationAt
 from mri_vit.report.words import of_kind, run_facts
 from mri_vit.report.words.hospitals import noun
+from mri_vit.report.words.instability import what
 from mri_vit.report.words.notation import (
     CHANCE_TESTS,
     SYMBOLS,
     adjusted_p,
+    between,
     change,
     counted,
     ends,
@@ -26,11 +31,13 @@ from mri_vit.report.words.notation import (
     is_defined,
     is_known,
     judged,
+    listed,
     number,
     p_value,
     signed,
     symbol,
 )
+from mri_vit.report.words.utility import BEST, per_hundred, threshold_range
 
 NAMES = {
     "auc": "AUC of all scores together",
@@ -46,15 +53,10 @@ RETRAINED = "Expected range of another training"
 
 
 def result_lines(metrics: Metrics) -> list[str]:
-    """A line for each result, comparison, inner estimate of an external evaluation, and site probe."""
+    """A line for each result and comparison, then for what was measured beside, one short sentence for each measure."""
     lines = [
         f"**{escape(name)}**, {escape(model)}: {patients_and_events(result)}; {'; '.join(_result_figures(result))}."
         for name, model, result in run_facts.results(metrics)
-    ]
-    lines += [
-        f"**{escape(name)}**, {escape(model)}, by {noun(found.column)}: {escape('. '.join(found.sentences))}."
-        for name, models in metrics.hospitals.items()
-        for model, found in models.items()
     ]
     lines += [f"**{escape(name)}**: no result." for name, found in metrics.endpoints.items() if not found.models]
     lines += [
@@ -62,28 +64,151 @@ def result_lines(metrics: Metrics) -> list[str]:
         for name, model, found in run_facts.results(metrics)
         for other, test in [*found.versus_controls.items(), *([(OWN, found.versus_own)] if found.versus_own else [])]
     ]
-    lines += _of_single_patients(metrics)
     for name, model, _ in run_facts.results(metrics):
         if own := (metrics.internal or {}).get(name, {}).get(model):
             where = "out of fold in the run's own cohort"
             lines.append(f"**{escape(name)}**, {escape(model)}, {where}: {SYMBOLS[own.measure]} {estimate(own)}.")
-    for name, models in metrics.margins.items():
-        for found in models.values():
-            against = [*(test.sentence for test in found.tests), *([found.every_control.sentence] if found.every_control else [])]
-            lines += [f"**{escape(name)}**, margin {metrics.margin:g}: {escape(sentence)}." for sentence in against]
+    beside = (_net_benefit, _added_value, _subgroups, hospital_figures, _margins, _unlabelled, _incidence, _instability, _sets)
+    lines += [f"**{escape(name)}**, {escape(words)}." for measure in beside for name, words in measure(metrics)]
     probes = metrics.site_probe.models if metrics.site_probe else {}
     return lines + [f"**Site probe**, {escape(model)}: {escape(found.sentence)}." for model, found in probes.items()]
 
 
-def _of_single_patients(metrics: Metrics) -> list[str]:
-    """How stable predictions are, and what sets with a guarantee say."""
-    sentences = {
-        (name, model): list(found[0].sentences) for name, of in metrics.instability.items() for model, found in of.items()
-    }
-    for name, of in metrics.prediction_sets.items():
-        for model, sets in of.items():
-            sentences.setdefault((name, model), []).extend(sets.sentences)
-    return [f"**{escape(name)}**, {escape(model)}: {escape(' '.join(found))}" for (name, model), found in sentences.items()]
+Lines = Iterator[tuple[str, str]]  # endpoints, each with a sentence without its full stop
+
+WORTH = {"better": "shown to be worth more", "worse": "shown to be worth less", "chance": "no evidence of a difference"}
+CLAIMED: Mapping[Claim, str] = {
+    "equivalent": "equivalent to",
+    "not inferior": "not inferior to",
+    "inferior": "inferior to",
+    "open": "shown neither inferior nor non-inferior to",
+}
+
+
+def net_benefits(metrics: Metrics, name: str) -> str:
+    """What acting on an endpoint's models is worth over the study's range; "" where it was not measured."""
+    over = metrics.utility
+    found = [one for one in over.endpoints.get(name, ()) if one.verdict_kind in WORTH] if over else []
+    if not (over and found):
+        return ""
+    figures = [
+        f"{one.model}{f' within {one.days:.0f} days' if is_defined(one.days) else ''} {per_hundred(one.mean[BEST])} "
+        f"({WORTH[one.verdict_kind]})"
+        for one in found
+    ]
+    return (
+        f"net benefit {threshold_range(over.least, over.most)} beyond that of acting on all patients or on none, whichever is "
+        f"better, in true positives per 100 patients: {'; '.join(figures)}"
+    )
+
+
+def _net_benefit(metrics: Metrics) -> Lines:
+    yield from ((name, words) for name in metrics.endpoints if (words := net_benefits(metrics, name)))
+
+
+def _added_value(metrics: Metrics) -> Lines:
+    for name, endpoint in metrics.endpoints.items():
+        if found := getattr(endpoint, "added_value", None):
+            yield name, f"added value: {_first(found.sentences)}"
+
+
+def _subgroups(metrics: Metrics) -> Lines:
+    for name, found in metrics.interactions.items():
+        tested = found.sentences[: len(found.sentences) - len(found.not_tested)]
+        yield name, f"subgroups: {' '.join(tested or found.sentences).removesuffix('.')}"
+
+
+def hospital_figures(metrics: Metrics) -> Lines:
+    """What a new hospital may expect, and intervals that allow for clustering, each with all models of an endpoint."""
+    for name, models in metrics.hospitals.items():
+        of = noun(next(iter(models.values())).column)
+        symbols = {model: symbol(result) for model, result in metrics.endpoints[name].models.items()}
+        new = [
+            f"{model} {symbols[model]} {ends(found.pooled.prediction.low, found.pooled.prediction.high)}"
+            for model, found in models.items()
+            if found.pooled
+        ]
+        alike = [
+            f"{model} {symbols[model]} {between(found.clustered.value, found.clustered.low, found.clustered.high)}"
+            for model, found in models.items()
+            if found.clustered
+        ]
+        if new:
+            yield name, f"95 % prediction interval of a new {of}: {'; '.join(new)}"
+        if alike:
+            yield name, f"with an interval that allows for clustering by {of}: {'; '.join(alike)}"
+
+
+def _margins(metrics: Metrics) -> Lines:
+    for name, models in metrics.margins.items():
+        weak = _not_better(metrics, name)
+        for model, found in models.items():
+            claims = [
+                f"{words} {listed([_against(test, weak) for test in found.tests if test.claim == claim])}"
+                for claim, words in CLAIMED.items()
+                if any(test.claim == claim for test in found.tests)
+            ]
+            every = [_first((found.every_control.sentence,))] if found.every_control else []
+            yield name, f"margin {metrics.margin:g}: {model} is {'; '.join([*claims, *every])}"
+
+
+def _against(test: MarginTest, weak: Collection[str]) -> str:
+    says_little = test.other in weak and test.claim in ("equivalent", "not inferior")
+    return test.other + UNPROVEN * says_little
+
+
+def _unlabelled(metrics: Metrics) -> Lines:
+    yield from ((name, f"without a label: {_first(found.sentences)}") for name, found in metrics.unlabelled.items())
+
+
+def _incidence(metrics: Metrics) -> Lines:
+    for name, endpoint in metrics.endpoints.items():
+        if competing := getattr(endpoint, "competing", None):
+            yield name, f"cumulative incidence: {_first(competing.sentences)}"
+
+
+def _instability(metrics: Metrics) -> Lines:
+    for name, models in metrics.instability.items():
+        by_scale: dict[str, list[str]] = {}
+        for model, (found, *_) in models.items():
+            at_random = f", two patients' differ by {number(found.at_random)}" if is_defined(found.at_random) else ""
+            scale = what(found.scale, found.days, found.unit)
+            by_scale.setdefault(scale, []).append(f"{model} {number(found.mape)}{at_random}")
+        yield from (
+            (name, f"mean change of a patient's {scale} by another training (MAPE): {'; '.join(figures)}")
+            for scale, figures in by_scale.items()
+        )
+
+
+def _sets(metrics: Metrics) -> Lines:
+    for name, models in metrics.prediction_sets.items():
+        weak = _not_better(metrics, name)
+        figures = [f"{model}{UNPROVEN * (model in weak)} {_set_figures(found)}" for model, found in models.items()]
+        of_classes = any(found.classes for found in models.values())
+        held = (
+            "sets with a coverage of 90 % in each class hold one class alone"
+            if of_classes
+            else "intervals with a coverage of 90 % reach"
+        )
+        yield name, f"{held}: {'; '.join(figures)}"
+
+
+def _set_figures(found: PredictionSets) -> str:
+    if found.classes:
+        return f"for {found.answered} of {counted(found.n, 'patient')}, right in {found.right}"
+    form = "a factor of {:.3g}" if found.times else "± {:.3g}"
+    return f"{form.format(found.reach)}, by the training patients' mean {form.format(found.reach_without_skill)}"
+
+
+UNPROVEN = " (not shown to beat chance)"
+
+
+def _not_better(metrics: Metrics, name: str) -> set[str]:
+    return {model for model, result in metrics.endpoints[name].models.items() if result.verdict_kind != "better"}
+
+
+def _first(sentences: Sequence[str]) -> str:
+    return sentences[0].removesuffix(".")
 
 
 def comparison_line(name: str, model: str, other: str, test: Comparison) -> str:
@@ -105,6 +230,18 @@ def patients_and_events(part: Result | AnyEndpoint) -> str:
 def headline_figure(result: Result) -> str:
     """The one figure of a result that stands for it."""
     return f"{symbol(result)} {judged(result)}"
+
+
+def calibration_figures(result: Result) -> str:
+    """Slope and O:E of probabilities, or of numbers the line of the observed on the predicted; "" where there are none."""
+    if found := getattr(result, "calibration", None):
+        return f"slope {number(found.slope, 2)}, O:E {interval(found.observed_to_expected, digits=2)}"
+    if line := getattr(result, "line", None):
+        return f"slope {interval(line.slope, digits=2)}, mean error {interval(line.in_the_large, digits=2)}"
+    ratios = {
+        at.days: at.observed_to_expected for at in getattr(result, "calibration_at", ()) if is_known(at.observed_to_expected)
+    }
+    return "; ".join(f"at {days} days O:E {interval(ratio, digits=2)}" for days, ratio in ratios.items() if ratio)
 
 
 def _result_figures(result: Result) -> list[str]:

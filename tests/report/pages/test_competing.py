@@ -124,7 +124,7 @@ def test_no_patient_with_the_other_event_is_called_dead_or_alive(home: Path, peo
     assert f"{who.os_days} other" in page
     assert not re.search(r"\d+ died|dies sooner|Uno's C \[", page)
     methods = (home / "methods.md").read_text(encoding="utf-8")
-    for words in ("cumulative incidence [", "Gray's test [", "Wolbers's C in"):
+    for words in ("cumulative incidence [", "Gray's test [", "Wolbers's C ["):
         assert words in methods
     assert "shown by Kaplan-Meier curves" not in methods
 

@@ -388,6 +388,52 @@ def test_censored_patients_are_those_who_were_alive(known, events):
         assert "weighted for" not in text  # no model was judged on it
 
 
+def test_who_had_the_competing_event_is_not_counted_as_censored_or_alive():
+    metrics = run_with_everything()
+    metrics["endpoints"]["os"] |= {"known": 50, "events": 31, "others": 12}
+    text = answers("probast_ai", metrics)["D4.3"]
+    assert "os: 7 patients of 50 without either event when last seen (censored); 12 had the competing event" in text
+    assert "alive" not in text
+    result = {"n": 50, "events": 31, "others": 12, "uno_c": {"value": 0.6}, "auc_at": [{"days": 365, "value": 0.7}]}
+    metrics["endpoints"]["os"]["models"] = {"vit": result}
+    assert "weighted for in Wolbers's C and AUC at fixed times." in answers("probast_ai", metrics)["D4.3"]
+
+
+def test_patients_without_a_label_are_answered_beside_what_was_done_about_them():
+    compared = {"characteristics": [{"name": "age"}], "sentences": ["No evidence that the 9 without a label differ."]}
+    for name, number in (("tripod_ai", "11"), ("claim", "12"), ("stard_ai", "20"), ("probast_ai", "E4.3")):
+        for design, inputs in (("cross-validation", "is excluded"), ("table", "inputs where the scores were made is not known")):
+            rows = answers(name, made_up(design=design, unlabelled={"mgmt": compared}))
+            text = rows["D4.3"] if rows[number].startswith("As answered under D4.3") else rows[number]
+            assert "mgmt: No evidence that the 9 without a label differ." in text
+            assert inputs in text
+
+
+def test_performance_is_answered_of_compared_models_with_calibration_and_net_benefit():
+    metrics = run_with_everything()
+    models = metrics["endpoints"]["mgmt"]["models"]
+    figures = {"slope": 0.9, "observed_to_expected": {"value": 1.1, "low": 0.8, "high": 1.4}}
+    for result in models.values():
+        result |= {"calibration": figures, "net_benefit": [0.1]}
+    difference = {"difference": 0.02, "low": -0.01, "high": 0.05, "p": 0.2}
+    benefit = {"model": "vit", "days": None, "n": 51, "mean": {"better of both": difference}, "verdict_kind": "chance"}
+    metrics["utility"] = {"least": 0.1, "most": 0.4, "endpoints": {"mgmt": [benefit]}, "left_out": {}}
+    text = answers("probast_ai", metrics)["E4.7"]
+    assert "Calibration: mgmt, vit: slope 0.90, O:E 1.10 [0.80, 1.40]." in text
+    assert "vit +2.0 [−1.0, +5.0] (no evidence of a difference)" in text
+    assert "clinical" not in text
+    assert "from which risk on one would act" in text
+    assert "vit +2.0 [−1.0, +5.0]" in answers("future_ai", metrics)["Usability 5"]
+
+
+def test_clustering_by_hospital_is_answered_where_clusters_are_asked_for():
+    clustered = {"value": 0.71, "low": 0.6, "high": 0.8, "sites": 6, "n": 51, "ratio": 1.2, "usual": {"low": 0.61, "high": 0.79}}
+    found = {"column": "site", "known": 6, "clustered": clustered, "sentences": ["Allowing for clustering."]}
+    rows = answers("tripod_ai", made_up(hospitals={"mgmt": {"vit": found}}))
+    assert "jackknife of hospitals" in rows["12d"]
+    assert "clustering by hospital: vit AUC 0.710 [0.600, 0.800]" in rows["23b"]
+
+
 def test_only_measures_that_were_taken_are_named_as_weighted_for_censoring():
     metrics = run_with_everything()
     result = {"kind": "survival", "n": 50, "events": 31, "uno_c": {"value": 0.6}, "auc_at": [{"days": 365, "value": 0.7}]}
@@ -417,7 +463,8 @@ def test_measures_that_are_not_there_are_named():
     with_both = copy.deepcopy(without)
     with_both["endpoints"]["mgmt"]["models"]["vit"] |= {"calibration": {"slope": 0.9}, "net_benefit": [0.1, 0.2]}
     text = answers("probast_ai", with_both)["E4.7"]
-    assert "Measured beside it (Methods: evaluation): calibration and net benefit." in text
+    assert "Calibration: mgmt, vit: slope 0.90" in text
+    assert "Over which range of risks one would act, the study does not say" in text
     assert "Not measured" not in text
     assert answers("future_ai", without)["Usability 5"].startswith(LEFT)
     assert answers("future_ai", with_both)["Usability 5"].startswith("Clinical utility was measured by net benefit")

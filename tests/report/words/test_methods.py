@@ -23,7 +23,7 @@ from mri_vit.report.schema.measured import TAU_DAYS
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.parts import ChanceTest, Comparison, Part, Tumour
 from mri_vit.report.schema.survival import SurvivalEndpoint
-from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol
+from mri_vit.report.words import endpoint_results, map_sentences, methods_section, networks, protocol, references
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.settings.schema import CHANNELS, KEYS, Model, Train
 from mri_vit.settings.sections import Controls, Explain, Grid, Prepare
@@ -319,8 +319,8 @@ def test_the_columns_of_the_clinical_control_are_named():
 OF_A_TEST = [
     key
     for key in methods_section.MEASURE_SENTENCES
-    if key.startswith(("chance_test:", "hospitals:"))
-    or key in ("refits", "refits:survival", "refits:pairs", "p_adjusted", "retraining:seeds", "retraining:repeats")
+    if key.startswith(("chance_test:", "hospitals:", "prediction_sets:", "refits", "retraining:", "competing:"))
+    or key in ("p_adjusted", "margins:every control", "added_value:imputed")
 ]
 
 
@@ -382,7 +382,7 @@ def annotation(part: type[Part], name: str) -> Any:
 
 @pytest.mark.parametrize("key", sorted(set(methods_section.MEASURE_SENTENCES) - set(OF_A_TEST)))
 def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
-    sentence = methods_section.without_citations(methods_section.MEASURE_SENTENCES[key])
+    sentence = references.without_citations(methods_section.MEASURE_SENTENCES[key])
     metrics, (name, _, kind) = made_up(), key.partition(":")
     for of in (MulticlassEndpoint, OrdinalEndpoint, ContinuousEndpoint):
         endpoint = sample(of)
@@ -396,7 +396,8 @@ def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
         *((BinaryResult, result) for result in metrics["endpoints"]["mgmt"]["models"].values()),
     ]
     if kind:
-        kinds = ("multiclass", "ordinal", "continuous") if kind == "pairs" else (kind,)
+        kinds = ("multiclass", "ordinal", "continuous") if kind == "pairs" else (kind.replace("competing", "survival"),)
+        results["os"] |= {"others": 4} if kind == "competing" else {}
         levels = [(part, level) for part, level in levels if part in [result_part(one) for one in kinds]]
     holders = [(part, level) for part, level in levels if name in part.model_fields]
     if not holders:  # of a test
@@ -410,7 +411,7 @@ def test_a_measure_is_told_exactly_when_it_has_a_figure(key):
     part, level = holders[0]
     level[name] = sample(annotation(part, name), 0.5, 1)
     assert methods_section.measure_sentences(filled(metrics))[key] == methods_section.MEASURE_SENTENCES[key]
-    assert sentence in methods_section.without_citations(" ".join(methods_section.measure_sentences(filled(metrics)).values()))
+    assert sentence in references.without_citations(" ".join(methods_section.measure_sentences(filled(metrics)).values()))
 
 
 def test_a_table_from_elsewhere_gets_evaluation_alone():
@@ -519,8 +520,8 @@ def test_every_key_that_the_code_cites_is_a_reference_and_every_reference_can_be
     everything += "".join(
         [*map_sentences.MADE_BY.values(), map_sentences.JUDGED, map_sentences.JUDGED_BY_TUMOUR, map_sentences.SEQUENCES]
     )
-    keys = {key for group in methods_section.CITATION.findall(everything) for key in group.split(",")}
-    assert keys == set(methods_section.REFERENCES)
+    keys = {key for group in references.CITATION.findall(everything) for key in group.split(",")}
+    assert keys == set(references.REFERENCES)
 
 
 def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
@@ -532,7 +533,7 @@ def test_masks_that_taught_the_network_take_from_a_map_on_the_tumour():
 
 def test_an_unknown_citation_is_an_error():
     with pytest.raises(KeyError, match="nobody"):
-        methods_section.with_references("As shown [@nobody].")
+        references.with_references("As shown [@nobody].")
 
 
 def test_exclusions_are_counted_by_reason():
@@ -615,3 +616,95 @@ def test_an_undefined_figure_is_called_so():
     assert "AUC undefined" in line
     assert "one-sided against chance p undefined" in line
     assert "nan" not in written(metrics).lower()
+
+
+def with_a_competing_event(**changes: Any) -> dict[str, Any]:
+    """Likewise, where 12 of the 48 patients of survival had another event first."""
+    metrics = made_up(**changes)
+    os = metrics["endpoints"]["os"]
+    os |= {"others": 12, "competing": {"name": "another death", "incidence": [], "sentences": ["Of 48 patients, 69 % died"]}}
+    measured = {key: sample(annotation(result_part("survival"), key), 0.5, 1) for key in ("integrated_brier", "decision_at")}
+    measured |= {"calibration_at": sample(annotation(result_part("survival"), "calibration_at"), 0.5, 1), "others": 12}
+    os["models"]["vit"] |= measured
+    return metrics
+
+
+def test_with_a_competing_event_nothing_is_claimed_of_a_world_without_it():
+    plain, competing = with_a_competing_event(), sections(written(with_a_competing_event()))["Evaluation"]
+    plain["endpoints"]["os"] |= {"others": None, "competing": None}
+    plain["endpoints"]["os"]["models"]["vit"]["others"] = None
+    for words in ("Uno's C", "Kaplan-Meier", "restricted means", "complementary log-log"):
+        assert words in sections(written(plain))["Evaluation"]
+        assert words not in competing.replace("takes Uno's place", "")
+    for words in ("Wolbers's C [", "Gray's statistics are halved", "cumulative incidence ["):
+        assert words in competing
+        assert words not in sections(written(plain))["Evaluation"]
+    assert "cumulative incidence: Of 48 patients, 69 % died." in written(with_a_competing_event())
+
+
+def test_only_models_that_were_trained_here_combine_the_hazards_of_two_events():
+    combined, given = "combine the model's cause-specific hazard", "probabilities are the table's"
+    for design, is_table in (("cross-validation", False), ("external", False), ("table", True), ("held-out", True)):
+        told = written(with_a_competing_event(design=design))
+        assert (combined in told, given in told) == (not is_table, is_table)
+    without = with_a_competing_event(design="table")
+    without["endpoints"]["os"]["models"]["vit"].pop("integrated_brier")
+    assert given not in written(without)
+
+
+def test_two_endpoints_of_survival_are_each_told_in_their_own_words():
+    metrics = with_a_competing_event()
+    metrics["endpoints"]["pfs"] = {"kind": "survival", "models": copy.deepcopy(made_up()["endpoints"]["os"]["models"])}
+    told = methods_section.measure_sentences(filled(metrics))
+    assert {"uno_c", "uno_c:competing", "refits:survival", "refits:competing", "groups"} <= told.keys()
+
+
+def test_what_was_tried_and_gave_no_figure_is_not_claimed():
+    tried = {"model": "vit", "tested": 48, "untested": 3, "sentences": ["3 patients of 51 without a label: not compared."]}
+    untested = {"model": "vit", "tests": [], "not_tested": {"sex": "too few"}, "sentences": ["Sex is not tested: too few."]}
+    metrics = made_up(unlabelled={"os": tried}, interactions={"os": untested})
+    metrics["endpoints"]["os"]["added_value"] = {"model": "vit", "sentences": ["Cannot be tested."]}
+    found = filled(metrics)
+    os = found.endpoints["os"]
+    assert isinstance(os, SurvivalEndpoint)
+    assert os.added_value
+    without = os.model_copy(update={"added_value": os.added_value.model_copy(update={"analysis": "too few died"})})
+    told = methods_section.measure_sentences(found.model_copy(update={"endpoints": found.endpoints | {"os": without}}))
+    assert not {"unlabelled", "interactions", "added_value", "added_value:imputed"} & told.keys()
+    results = sections(written(metrics))["Results"]
+    for words in (
+        "subgroups: Sex is not tested: too few.",
+        "added value: Cannot be tested.",
+        "without a label: 3 patients of 51",
+    ):
+        assert words in results
+
+
+def test_results_have_one_line_for_each_endpoint_and_measure():
+    difference = {"difference": 0.017, "low": 0.004, "high": 0.03, "p": 0.01}
+    benefit = {"days": None, "n": 51, "mean": {"better of both": difference}, "verdict_kind": "better", "sentences": ["One."]}
+    over = [benefit | {"model": "vit"}, benefit | {"model": "resnet", "verdict_kind": "undefined"}]
+    clustered = {"value": 0.71, "low": 0.6, "high": 0.8, "sites": 6, "n": 51, "ratio": 1.2, "usual": {"low": 0.61, "high": 0.79}}
+    hospital = {"column": "site", "known": 6, "unseen": None, "clustered": clustered, "sentences": ["One.", "Two."]}
+    test = {"other": "clinical", "claim": "not inferior", "sentence": "One", "difference": 0.017, "low": 0.004, "high": 0.03}
+    sets = {"calibrated_on": "other patients", "n": 51, "classes": [{"name": "negative"}], "sentences": ["First."]}
+    metrics = made_up(
+        utility={"least": 0.1, "most": 0.4, "endpoints": {"mgmt": over}, "left_out": {}},
+        hospitals={"mgmt": {"vit": hospital}},
+        margin=0.05,
+        margins={"mgmt": {"vit": {"tests": [test, test | {"other": "volume", "claim": "open"}]}}},
+        prediction_sets={"mgmt": {"vit": sets | {"answered": 20, "right": 18}, "clinical": sets}},
+    )
+    told = sections(written(metrics))["Results"]
+    benefits, clusters, margins = (
+        re.findall(rf"^- .*{words}.*$", told, re.M) for words in ("net benefit", "clustering", "margin")
+    )
+    assert len(benefits) == len(clusters) == len(margins) == 1
+    assert "at risks of 10 to 40" in benefits[0]
+    assert "vit +1.7 \\[+0.4, +3.0\\] (shown to be worth more)." in benefits[0]  # and nothing of a model that was not judged
+    assert "vit AUC 0.710 \\[0.600, 0.800\\]" in clusters[0]
+    assert "vit is not inferior to clinical" in margins[0]
+    assert "shown neither inferior nor non-inferior to volume" in margins[0]
+    assert "hold one class alone: vit for 20 of 51 patients, right in 18; clinical for 0 of 51 patients" in told
+    metrics["endpoints"]["mgmt"]["models"]["vit"]["verdict_kind"] = "chance"
+    assert "vit (not shown to beat chance) for 20 of 51 patients" in sections(written(metrics))["Results"]
