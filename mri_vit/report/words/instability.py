@@ -112,7 +112,7 @@ def _of_classes(found: SetFigures, verdict: Kind) -> list[str]:
     right = f", and is right in {found.right} of these ({percent(found.right / found.answered)})" if found.answered else ""
     left = {"several classes remain": found.n - found.answered - found.none, "no class fits": found.none}
     others = listed([f"in {n} {what}" for what, n in left.items() if n])
-    luck = f", and {percent(found.right_without_skill)} of them are right" if is_defined(found.right_without_skill) else ""
+    luck = f", of which {percent(found.right_without_skill)} are right" if is_defined(found.right_without_skill) else ""
     return [
         f"The model gives a single answer for {found.answered} of {counted(found.n, 'patient')} "
         f"({percent(found.answered / found.n)}){right}, where the right class has to be kept in {percent(found.level)} of the "
@@ -142,8 +142,8 @@ def _guarantee(found: SetFigures, right: str, of: str) -> str:
     rarest = "" if is_defined(found.reach) else " of the rarest class"
     return (
         f"Over these patients the {of} hold {right} in at least {percent(found.level)} by construction, as each is compared with "
-        f"all others out of fold; only a part of them, such as a {noun(found.column)}, can show a fault. In 95 % of "
-        f"cohorts of this size they do so for {percent(found.new_low)} to {percent(found.new_high)} of new patients{rarest}."
+        f"all others out of fold; only a part of them, such as a {noun(found.column)}, can show a fault. Of new patients"
+        f"{rarest} they hold it in {percent(found.new_low)} to {percent(found.new_high)}, in 95 % of cohorts of this size."
     )
 
 
