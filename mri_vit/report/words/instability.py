@@ -19,7 +19,7 @@ DIFFER = {  # trainings in, and what follows
     ),
     "seeds": ("of the same patients with another seed", "Training on other patients would change more."),
 }
-IN_GROUPS = ("put a patient into different risk groups", "put into one risk group")  # of survival
+IN_GROUPS = ("put a patient into different risk groups", "put into the same risk group")  # of survival
 ONE_TRAINING = {  # why nothing can be said
     "cross-validation": "Each patient was predicted by one training, so it is not known how far another one would move a "
     "prediction: set train.repeats or train.seeds to 3 or more.",

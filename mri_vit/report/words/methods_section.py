@@ -132,8 +132,9 @@ MEASURE_SENTENCES = {
     "by their mean absolute errors as others are by Brier scores.",
     "hospitals:clustered": "An interval of the judged figure that allows for clustering by hospital is from a jackknife of "
     "hospitals, with as many degrees of freedom less one [@obuchowski,cameron].",
-    "hospitals:pooled": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
-    "validation [@debray]). Judged figures were pooled on the arcsine scale, calibration slopes as they are and O:E as "
+    "hospitals:left out": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
+    "validation [@debray]).",
+    "hospitals:pooled": "Judged figures were pooled on the arcsine scale, calibration slopes as they are and O:E as "
     "logarithms, by random effects with restricted maximum likelihood and the interval of Hartung and Knapp [@hartung]; the 95 % "
     "prediction interval of a further hospital is over the confidence distribution of the standard deviation between hospitals "
     "[@nagashima].",
@@ -184,6 +185,7 @@ def _keys(metrics: Metrics) -> set[str]:
         keys |= _known(endpoint)
     by_hospital = [found for models in metrics.hospitals.values() for found in models.values()]
     keys |= {f"hospitals:{key}" for key in ("clustered", "pooled") if any(getattr(found, key) for found in by_hospital)}
+    keys |= {f"hospitals:{found.unseen}" for found in by_hospital if found.pooled}
     for name, _, result in run_facts.results(metrics):
         kind = metrics.endpoints[name].kind
         known = _known(result) - ({"groups"} if getattr(result, "others", None) is not None else set())

@@ -1,6 +1,6 @@
 """Sets with a guarantee and MAPE: do sets hold what they state, also by site, and is the MAPE of a few trainings the true one?
 
-    .venv/bin/python pipelines/reproduce.py null_studies/instability --studies 600      (8 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/instability --studies 600      (10 minutes on one core)
 
 A study has one endpoint, 20 features of which five know it, or none, and four sites that have no part in it, or of which one has
 another scanner or the opposite effect. The package's own regressions are refitted in the package's folds, and the report's own

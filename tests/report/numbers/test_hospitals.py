@@ -185,6 +185,7 @@ def test_of_held_out_patients_the_range_is_said_under_a_condition_and_is_no_head
     page = (tmp_path / "out" / "index.html").read_text()
     assert "<summary>Hospitals</summary>" in page
     assert "expected in a new one</summary>" not in page
+    assert "internal–external" not in (tmp_path / "out" / "methods.md").read_text()
 
 
 def test_small_hospitals_are_left_out_by_name_and_too_few_large_ones_are_not_pooled(tmp_path):
