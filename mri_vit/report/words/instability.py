@@ -142,7 +142,7 @@ def _guarantee(found: SetFigures, right: str, of: str) -> str:
     rarest = "" if is_defined(found.reach) else " of the rarest class"
     return (
         f"Over these patients the {of} hold {right} in at least {percent(found.level)} by construction, as each is compared with "
-        f"all others out of fold; only a part of them, such as a {noun(found.column)}, can show a fault. Of new patients"
+        f"all others; only a part of them, such as a {noun(found.column)}, can show a fault. Of new patients"
         f"{rarest} they hold it in {percent(found.new_low)} to {percent(found.new_high)}, in 95 % of cohorts of this size."
     )
 
