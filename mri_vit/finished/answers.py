@@ -11,7 +11,7 @@ from pydantic import Field
 
 from mri_vit.finished.network_outputs import FoldOutputs
 from mri_vit.kinds.kind import labels
-from mri_vit.metrics import conformal
+from mri_vit.metrics.conformal import cross_conformal_p, cv_plus, needed
 from mri_vit.report.numbers.prediction_sets import CALLS, class_labels, class_scores, sets_of
 from mri_vit.report.schema.instability import Answer
 from mri_vit.report.schema.parts import Number, Part
@@ -48,39 +48,26 @@ def _own(endpoint: Endpoint, here: pd.DataFrame) -> list[np.ndarray]:
 
 
 def answer(endpoint: Endpoint, outputs: Sequence[FoldOutputs], of_run: Sequence[FoldScores]) -> Answer | None:
-    """The patient's set, compared within each fold, mean of the p over repeats; None where a class has too few patients.
-
-    Of a number whose interval is over several repeats the ends are their medians.
-    """
+    """The patient's set, compared within each fold of every repeat; None where a class has too few patients."""
     by_place = {(fold.repeat, fold.fold): fold for fold in outputs}
-    repeats = {one.repeat for one in of_run}
-    pairs = [[(by_place[key], one) for one in of_run if one.repeat == r and (key := (r, one.fold)) in by_place] for r in repeats]
-    pairs = [of for of in pairs if of]
-    if (
-        not pairs
-        or min(sum(len(one.own[y]) for _, one in of) for of in pairs for y in range(len(of[0][1].own))) < conformal.needed()
-    ):
+    pairs = [(by_place[key], one) for one in of_run if (key := (one.repeat, one.fold)) in by_place]
+    repeats = len({one.repeat for _, one in pairs})
+    if not pairs or min(sum(map(len, own)) for own in zip(*(one.own for _, one in pairs), strict=True)) < repeats * needed():
         return None
     if endpoint.kind == "continuous":
         return _interval(endpoint, pairs)
-    p = np.mean([_p(endpoint, of) for of in pairs], axis=0)
     names = np.array(endpoint.classes or CALLS)
-    return Answer(classes=tuple(names[sets_of(endpoint, p)[0]].tolist()), low=math.nan, high=math.nan)
+    return Answer(classes=tuple(names[sets_of(endpoint, _p(endpoint, pairs))[0]].tolist()), low=math.nan, high=math.nan)
 
 
 def _p(endpoint: Endpoint, pairs: Sequence[tuple[FoldOutputs, FoldScores]]) -> np.ndarray:
     numbers = [fold.mean(endpoint.name) for fold, _ in pairs]
     columns = [f"p{y}" for y in range(len(numbers[0]))] if endpoint.classes else ["score"]
     score = class_scores(endpoint, pd.DataFrame(numbers, columns=pd.Index(columns)))
-    return conformal.cross_conformal_p(score[:, None], [[np.array(own) for own in one.own] for _, one in pairs])
+    return cross_conformal_p(score[:, None], [[np.array(own) for own in one.own] for _, one in pairs])
 
 
-def _interval(endpoint: Endpoint, of_repeats: Sequence[Sequence[tuple[FoldOutputs, FoldScores]]]) -> Answer:
-    ends = []
-    for pairs in of_repeats:
-        predicted = np.array([float(fold.mean(endpoint.name)[0]) for fold, _ in pairs])
-        ends.append(
-            conformal.cv_plus(np.log(predicted) if endpoint.log else predicted, [np.array(one.own[0]) for _, one in pairs])
-        )
-    low, high = np.median(ends, axis=0)
+def _interval(endpoint: Endpoint, pairs: Sequence[tuple[FoldOutputs, FoldScores]]) -> Answer:
+    predicted = np.array([float(fold.mean(endpoint.name)[0]) for fold, _ in pairs])
+    low, high = cv_plus(np.log(predicted) if endpoint.log else predicted, [np.array(one.own[0]) for _, one in pairs])
     return Answer(classes=(), low=float(np.exp(low) if endpoint.log else low), high=float(np.exp(high) if endpoint.log else high))

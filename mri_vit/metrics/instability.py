@@ -26,7 +26,7 @@ def change(predictions: Predictions) -> Float[np.ndarray, " n"]:
     several classes half the sum of their differences (the probability that moves), which of two classes is the same.
     Formula: sum over b ≠ c of d(p_b, p_c) / (b (b - 1)). Riley and Collins' MAPE is the mean distance of retrained models from
     the one that is reported; this is its mean with each training in turn as the reported one. Distances from the mean of the
-    trainings, which holds each of them, are sqrt((b - 1) / (2 b)) times as large; these do not depend on b.
+    trainings, which holds each of them, are sqrt((b - 1) / (2 b)) times as large of a normal scatter; these do not depend on b.
     Assumption: trainings are alike and independent, given the cohort. Folds that are dealt anew share most training patients,
     so that other patients would move predictions further.
     Source: Riley & Collins 2023, doi:10.1002/bimj.202200302; Gini's mean difference.

@@ -50,9 +50,17 @@ def cochran_q(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"
     usable = np.isfinite(values) & (variances > 0)  # false for NaN
     if usable.sum() < 2:
         return Heterogeneity(math.nan, max(0, int(usable.sum()) - 1), math.nan)
-    values, weights = values[usable], 1 / variances[usable]
-    q = float((weights * (values - (weights * values).sum() / weights.sum()) ** 2).sum())
-    return Heterogeneity(q, len(values) - 1, float(chdtrc(len(values) - 1, q)))
+    df, q = int(usable.sum()) - 1, mean_and_q(values[usable], variances[usable, None])[1].item()
+    return Heterogeneity(q, df, float(chdtrc(df, q)))
+
+
+def mean_and_q(
+    values: Float[np.ndarray, " g"], variances: Float[np.ndarray, "g t"]
+) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
+    """The mean of g groups weighted by 1 / variance, and Cochran's Q about it, at each of t columns of variances."""
+    weight = 1 / variances
+    mean = (weight * values[:, None]).sum(axis=0) / weight.sum(axis=0)
+    return mean, (weight * (values[:, None] - mean) ** 2).sum(axis=0)
 
 
 def rates_differ(counts: Integer[np.ndarray, "g 2"], generator: np.random.Generator) -> Heterogeneity:

@@ -9,9 +9,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
-from mri_vit.metrics.calibration import calibration_line, log_odds, observed_to_expected
+from mri_vit.metrics.calibration import observed_to_expected
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted, refuse_unequal
 from mri_vit.metrics.survival import pseudo_survival
 
@@ -24,25 +23,6 @@ class Normal(NamedTuple):
 
 
 UNDEFINED = Normal(math.nan, math.nan)
-
-
-def site_slope(truth: Flags, probability: Numbers) -> Normal:
-    """The calibration slope (see `calibration.calibration_line`) with the variance of a logistic regression.
-
-    Formula: the slope's element of the inverse of sum_i q_i (1 - q_i) (1, x_i)(1, x_i)', x the log odds, q the fitted shares.
-    Assumption: miscalibration is a straight line on the logit scale.
-    Source: Cox 1958, doi:10.1093/biomet/45.3-4.562; pooled over sites: Debray et al. 2017, doi:10.1136/bmj.i6460.
-    Returns: Normal; undefined where no finite slope exists.
-    """
-    truth, probability = predicted(truth, probability)
-    value, intercept = calibration_line(truth, probability)
-    if math.isnan(value):
-        return UNDEFINED
-    x = log_odds(probability)
-    fitted = expit(intercept + value * x)
-    weight = fitted * (1 - fitted)
-    spread = float((weight * (x - (weight * x).sum() / weight.sum()) ** 2).sum())
-    return Normal(value, 1 / spread) if spread > 0 else UNDEFINED
 
 
 def log_observed_to_expected(truth: Flags, probability: Numbers) -> Normal:

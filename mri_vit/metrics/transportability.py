@@ -22,6 +22,7 @@ from mri_vit.metrics.calibration import calibration_line, drawn_lines
 from mri_vit.metrics.checked import Days, Drawn, Events, Flags, Numbers, followed, numbers, predicted, refuse_unequal
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.competing_risks import drawn_incidence
+from mri_vit.metrics.interaction import cochran_q, mean_and_q
 from mri_vit.metrics.intervals import CONFIDENCE, RESAMPLES, distribution, percentile_interval
 
 REML_ITERATIONS, REML_TOL = 10_000, 1e-12  # it takes tens, and hundreds where the variances are very unequal
@@ -178,20 +179,16 @@ def spread_of_figures(found: RandomEffects) -> float:
 def i_squared(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"]) -> float:
     """The share of the variation between g groups that is beyond chance, between 0 and 1.
 
-    Formula: max(0, (Q - (g - 1)) / Q), Q = sum_g w_g (x_g - x̄)², w_g = 1 / variance, x̄ the mean weighted by w.
-    Assumption: each value is near normal with the variance given. Groups without a variance above 0 are left out.
-    Source: Cochran 1954, doi:10.2307/3001666; Higgins & Thompson 2002, doi:10.1002/sim.1186.
+    Formula: max(0, (Q - (g - 1)) / Q), Q as by `interaction.cochran_q`.
+    Assumption: as there.
+    Source: Higgins & Thompson 2002, doi:10.1002/sim.1186.
     Returns: float; NaN with fewer than two groups.
 
     >>> round(i_squared(np.array([0.6, 0.8]), np.array([0.005, 0.005])), 2)
     0.75
     """
-    usable = variances > 0  # false for NaN
-    if usable.sum() < 2:
-        return math.nan
-    values, weights = values[usable], 1 / variances[usable]
-    q = float((weights * (values - (weights * values).sum() / weights.sum()) ** 2).sum())
-    return max(0.0, (q - (len(values) - 1)) / q) if q else 0.0
+    found = cochran_q(values, variances)
+    return float(np.maximum(0, (found.chi2 - found.df) / found.chi2)) if found.chi2 else 0.0  # of NaN NaN
 
 
 @dataclass(frozen=True)
@@ -238,16 +235,14 @@ def random_effects(values: Float[np.ndarray, " g"], variances: Float[np.ndarray,
         return RandomEffects(groups, math.nan, math.nan, math.nan)
     squared = float(np.var(values, ddof=1))
     for _ in range(REML_ITERATIONS):
-        weight = 1 / (variances + squared)
-        mean = float((weight * values).sum() / weight.sum())
+        weight, (mean, _) = 1 / (variances + squared), mean_and_q(values, variances[:, None] + squared)
         new = (weight**2 * ((values - mean) ** 2 - variances)).sum() / (weight**2).sum() + 1 / weight.sum()
         before, squared = squared, max(0.0, float(new))
         if abs(squared - before) <= REML_TOL * (1 + squared):
             break
-    weight = 1 / (variances + squared)
-    mean = float((weight * values).sum() / weight.sum())
-    q = float((weight * (values - mean) ** 2).sum()) / (groups - 1)
-    return RandomEffects(groups, mean, math.sqrt(max(1.0, q) / weight.sum()), math.sqrt(squared))
+    mean, q = (one.item() for one in mean_and_q(values, variances[:, None] + squared))
+    error = math.sqrt(max(1.0, q / (groups - 1)) / (1 / (variances + squared)).sum())
+    return RandomEffects(groups, mean, error, math.sqrt(squared))
 
 
 def mean_interval(found: RandomEffects) -> tuple[float, float]:
@@ -302,10 +297,10 @@ def _predictive(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " 
     """The distribution of a further group's true value."""
     largest = MAX_TAU_RATIO * (float(np.var(values)) + float(variances.max()))
     looked = np.r_[0.0, np.geomspace(largest * REML_TOL, largest, TAU_POINTS)]
-    _, q = _mean_and_q(values, variances, looked)
+    _, q = mean_and_q(values, variances[:, None] + looked)
     wanted = chi2.ppf(1 - _middles(), len(values) - 1)
     squared = np.interp(-wanted, -q, looked)  # q falls as tau² grows
-    mean, q = _mean_and_q(values, variances, squared)
+    mean, q = mean_and_q(values, variances[:, None] + squared)
     error = np.sqrt(np.maximum(1, q / (len(values) - 1)) / (1 / (variances[:, None] + squared)).sum(axis=0))
     at, weight = np.polynomial.legendre.leggauss(MEAN_NODES)
     off = student.ppf((1 + at) / 2, len(values) - 1)
@@ -339,15 +334,6 @@ def assumed_interval(value: float, low: float, high: float) -> tuple[float, floa
 def _middles() -> Float[np.ndarray, " quantiles"]:
     """Shares of a distribution, each in the middle of one of so many equal parts."""
     return (np.arange(TAU_QUANTILES) + 0.5) / TAU_QUANTILES
-
-
-def _mean_and_q(
-    values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"], squared: Float[np.ndarray, " t"]
-) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
-    """The weighted mean and Cochran's Q at each of t values of tau²."""
-    weight = 1 / (variances[:, None] + squared)
-    mean = (weight * values[:, None]).sum(axis=0) / weight.sum(axis=0)
-    return mean, (weight * (values[:, None] - mean) ** 2).sum(axis=0)
 
 
 def _quantile(of: Mixture, share: float) -> float:

@@ -82,7 +82,6 @@ OF_LABELS: dict[str, Callable] = {
     "integrated_calibration_index": calibration.integrated_calibration_index,
     "scaled_brier": calibration.scaled_brier,
     "probability_intervals": lambda y, x: calibration.probability_intervals(y, x, THRESHOLDS, generator(), 20),
-    "site_slope": site_calibration.site_slope,
     "log_observed_to_expected": site_calibration.log_observed_to_expected,
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,

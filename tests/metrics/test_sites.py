@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.special import logit
 from scipy.stats import t as student
@@ -15,8 +16,10 @@ from scipy.stats import t as student
 from mri_vit.metrics import transportability
 from mri_vit.metrics.clusters import clustered_interval
 from mri_vit.metrics.discrimination import auc
-from mri_vit.metrics.site_calibration import log_observed_to_expected, log_observed_to_expected_by, site_slope
+from mri_vit.metrics.site_calibration import log_observed_to_expected, log_observed_to_expected_by
 from mri_vit.metrics.within_fold import within_fold_auc
+from mri_vit.report.numbers import measures
+from mri_vit.settings.schema import Endpoint
 
 EXACT = 1e-6
 
@@ -104,9 +107,12 @@ def test_no_interval_comes_of_one_cluster_or_of_an_undefined_figure(without):
 
 
 def test_the_slope_of_a_site_and_its_error_are_those_of_glm(of_r):
-    found = site_slope(np.array(of_r["truth"]), np.array(of_r["probability"]))
+    endpoint = Endpoint(name="mgmt", kind="binary")
+    people = pd.DataFrame({"truth": of_r["truth"], "score": of_r["probability"]})
+    found = measures.of(endpoint).site_calibration(endpoint, people, pd.DataFrame())["slope"]
     np.testing.assert_allclose([found.value, math.sqrt(found.variance)], of_r["slope"], atol=EXACT)
-    assert math.isnan(site_slope(np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.7, 0.8])).variance)  # separated
+    separated = pd.DataFrame({"truth": [0, 0, 1, 1], "score": [0.1, 0.2, 0.7, 0.8]})
+    assert math.isnan(measures.of(endpoint).site_calibration(endpoint, separated, pd.DataFrame())["slope"].variance)
 
 
 def test_the_ratio_of_deaths_by_a_day_has_the_variance_of_survfit(of_r):

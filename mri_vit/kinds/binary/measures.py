@@ -11,9 +11,10 @@ from scipy.special import logit
 
 from mri_vit.metrics import benefit, calibration, decision, discrimination, interaction, transportability
 from mri_vit.metrics.benefit import Policy
+from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.discrimination import newcombe_variance, wilson_of_auc
 from mri_vit.metrics.interaction import Heterogeneity
-from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected, site_slope
+from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected
 from mri_vit.metrics.within_fold import PairErrors, label_errors
 from mri_vit.report.numbers import binary
 from mri_vit.report.numbers.judged import averaged, flags, floats, outside
@@ -69,7 +70,9 @@ class BinaryMeasures(Measures):
         truth, score = flags(people.truth), floats(people.score)
         if outside(score):
             return {}
-        return {"slope": site_slope(truth, score), "observed_to_expected": log_observed_to_expected(truth, score)}
+        slope, low, high = calibration.slope_interval(truth, score)
+        of_slope = Normal(slope, ((high - low) / 2 / Z_95) ** 2)
+        return {"slope": of_slope, "observed_to_expected": log_observed_to_expected(truth, score)}
 
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float

@@ -33,7 +33,7 @@ def forest(found: Hospitals, model: str, symbol: str, stroke: Stroke) -> Figure:
     """Hospitals with their 95 % intervals; below them the mean, as a diamond, and the prediction interval, as a bare line."""
     groups = [(model, [_row(one, stroke) for one in found.sites[:MOST]])]
     if found.pooled:
-        groups.append((f"all {found.pooled.sites}", _pooled(found.pooled, noun(found.column), stroke)))
+        groups.append((f"{found.pooled.sites} of {found.known}", _pooled(found.pooled, noun(found.column), stroke)))
     return panels.forest(groups, f"{symbol}, 95 % interval (patients)")
 
 

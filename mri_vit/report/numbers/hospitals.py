@@ -36,6 +36,7 @@ from mri_vit.report.schema.measured import MIN_OF_SITE, MIN_SITES
 from mri_vit.report.schema.parts import NOT_TRAINED_ON, Design, Estimate, Interval
 from mri_vit.settings.schema import Endpoint
 
+MIN_SHARING = 10  # patients beyond the first of their hospital: of two random folds 1 in 1,000 divides none
 LEVELS = (within_fold.CHANCE, 0.6)  # above which a share of hospitals is given: chance, and what a weak control reaches
 Scale = Callable[[Float[np.ndarray, " k"]], Float[np.ndarray, " k"]]
 
@@ -50,6 +51,7 @@ def measure(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> HospitalNumbers
     rows = rows.loc[rows.site != ""]
     if rows.site.nunique() < 2:
         return None
+    predicted = run.predictions.loc[(run.predictions.endpoint == endpoint.name) & (run.predictions.model == rows.model.iloc[0])]
     people = averaged(rows)
     people = people.assign(site=people.patient.map(site_of).astype(str))
     if rarer(endpoint, people) < MIN_OF_SITE:
@@ -58,7 +60,7 @@ def measure(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> HospitalNumbers
     found = HospitalNumbers(
         column=column,
         known=int(people.site.nunique()),
-        unseen=_unseen(rows, run.design),
+        unseen=unseen(run, predicted),
         clustered=_clustered(endpoint, rows, run.design) if largest <= MAX_SHARE else None,
         largest=largest,
     )
@@ -100,12 +102,23 @@ def pooled_figure(figures: Sequence[measures.Figure], inflated: float = 1.0) -> 
     return pooled, {f"{level:g}": share_above(values, variances, math.asin(math.sqrt(level)), wider) for level in LEVELS}
 
 
-def _unseen(rows: pd.DataFrame, design: Design) -> Unseen | None:
-    """Whether, and why, no hospital's patients trained a model that scored others of it."""
-    if design in NOT_TRAINED_ON:
-        return "external" if design == "external" else "held-out"
-    several = rows.groupby("repeat").fold.nunique().min() > 1
-    return "left out" if several and bool((rows.groupby(["repeat", "site"]).fold.nunique() == 1).all()) else None
+def unseen(run: Run, predicted: pd.DataFrame) -> Unseen | None:
+    """Whether, and why, no hospital's patients trained a model that scored others of it.
+
+    `predicted`: all of one endpoint that a model predicted, whether its label is known or not. Where nothing says that hospitals
+    were left out, each has to lie in one of several folds, in every repeat. That shows nothing where a patient's hospital is not
+    known, for it may be any, or where hospitals are so small that random folds would divide none.
+    """
+    if run.design in NOT_TRAINED_ON:
+        return "external" if run.design == "external" else "held-out"
+    column, hospital = hospital_of(run)
+    if run.design == "cross-validation" and column == run.study.train.leave_out:
+        return "left out"
+    folds = predicted[["repeat", "fold", "patient"]].assign(site=predicted.patient.map(hospital).fillna("").astype(str))
+    sharing = folds.patient.nunique() - folds.site.nunique()
+    several = folds.groupby("repeat").fold.nunique().min() > 1
+    whole = (folds.groupby(["repeat", "site"]).fold.nunique() == 1).all()
+    return "left out" if several and whole and (folds.site != "").all() and sharing >= MIN_SHARING else None
 
 
 def _with_each_hospital(
@@ -172,19 +185,16 @@ def _as_it_is(values: Float[np.ndarray, " k"]) -> Float[np.ndarray, " k"]:
 def _clustered(endpoint: Endpoint, rows: pd.DataFrame, design: Design) -> ClusteredInterval | None:
     """The interval of the judged figure by a jackknife of hospitals; None with too few hospitals, or where it is undefined.
 
-    Of several repeats the jackknife is of the first, for repeats share their patients.
+    Of several repeats both intervals have the errors of the first, for repeats share their patients.
     """
     if rows.site.nunique() < MIN_SITES:
         return None
     of_kind, found = measures.of(endpoint), chance.within_folds(endpoint, rows)
-    value, error = (float(np.mean([getattr(one, name) for one in found])) for name in ("value", "error"))
-    once = first_repeat(rows)
+    value, once = float(np.mean([one.value for one in found])), first_repeat(rows)
     without = _without_each(endpoint, once, once.site.to_numpy(str)) + (value - found[0].value)
-    wider = within_fold.interval_inflation(value, chance.inflation(rows, design))
+    wider = within_fold.interval_inflation(value, chance.inflation(once, design))
     clustered = clustered_interval(value, without, wider)
-    low, high = of_kind.interval(
-        value, float(np.mean([one.variance for one in found])), error, averaged(rows), design not in NOT_TRAINED_ON
-    )
+    low, high = of_kind.interval(value, found[0].variance, found[0].error, averaged(once), design not in NOT_TRAINED_ON)
     if math.isnan(clustered.low + low) or not high > low:
         return None
     return ClusteredInterval(

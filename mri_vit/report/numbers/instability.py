@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from mri_vit.kinds.kind import labels
 from mri_vit.metrics import instability
 from mri_vit.report.numbers import measures
+from mri_vit.report.numbers.judged import risk_groups
 from mri_vit.report.numbers.prediction_sets import Absent, Sets
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.instability import Retrained, Scale
@@ -134,16 +135,14 @@ def _year(run: Run, table: pd.DataFrame) -> tuple[pd.Series, float] | None:
 
 
 def _called(endpoint: Endpoint, table: pd.DataFrame) -> Int[np.ndarray, " rows"] | None:
-    """At the fold's threshold; of survival without one at the median of the fold; of classes as the report calls them."""
+    """At the fold's threshold; of survival the risk group; of classes as the report calls them."""
     if endpoint.classes:
         return measures.of(endpoint).called(table)  # type: ignore[attr-defined]  # of classes
-    if endpoint.kind not in GROUPS:
+    if endpoint.kind == "survival":
+        return np.concatenate([risk_groups(here).high.to_numpy(int) for _, here in table.groupby("training")])
+    if endpoint.kind != "binary" or table.threshold.isna().any():
         return None
-    if table.threshold.notna().all():
-        return (table.score >= table.threshold).to_numpy(int)
-    if endpoint.kind == "binary":
-        return None
-    return (table.score > table.groupby(["training", "fold"]).score.transform("median")).to_numpy(int)
+    return (table.score >= table.threshold).to_numpy(int)
 
 
 def figures(endpoint: Endpoint, of: Trainings, seed: int) -> InstabilityFigures:

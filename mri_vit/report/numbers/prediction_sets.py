@@ -18,6 +18,7 @@ from mri_vit.kinds.kind import labels, part
 from mri_vit.metrics import conformal
 from mri_vit.metrics.comparison import holm
 from mri_vit.metrics.intervals import wilson_interval
+from mri_vit.report.numbers.hospitals import hospital_of, unseen
 from mri_vit.report.numbers.judged import averaged, first_repeat
 from mri_vit.report.reading.run import Run
 from mri_vit.report.schema.instability import Answer, ClassCoverage, SiteCoverage
@@ -57,6 +58,9 @@ class SetFigures:
     reach: float
     reach_without_skill: float
     times: bool
+    column: str
+    new_low: float
+    new_high: float
     classes: tuple[ClassCoverage, ...]
     sites: tuple[SiteCoverage, ...]
     small_sites: int
@@ -82,19 +86,23 @@ def measure(run: Run, endpoint: Endpoint, model: str, known: pd.DataFrame) -> Se
     scores = labels(endpoint).scores_by(endpoint, rows.astype({"score": float}), ["patient"])
     thresholds = first_repeat(known).set_index("patient").threshold
     truth = averaged(known).set_index("patient").assign(threshold=thresholds).reindex(scores.index)
-    site_of = dict(zip(run.cohort.patient, run.cohort.site, strict=True)) if "site" in run.cohort else {}
-    site = np.array([site_of.get(patient, "") for patient in scores.index], dtype=str)
-    fold = rows.groupby("patient").fold.first().reindex(scores.index).to_numpy()
-    left_out = run.design == "cross-validation" and run.study.train.leave_out is not None
-    group = fold if left_out or _folds_are_sites(fold, site) else None
+    column, hospital = hospital_of(run)
+    site = np.array([hospital.get(patient, "") for patient in scores.index], dtype=str)
+    group = site if unseen(run, rows) == "left out" else None
     if endpoint.kind == "continuous":
-        return of_numbers(endpoint, scores, truth, group, site)
-    return of_classes(endpoint, scores, truth, group, site)
+        return of_numbers(endpoint, scores, truth, group, site, column)
+    return of_classes(endpoint, scores, truth, group, site, column)
 
 
 def of_classes(
-    endpoint: Endpoint, scores: pd.DataFrame, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
+    endpoint: Endpoint,
+    scores: pd.DataFrame,
+    truth: pd.DataFrame,
+    group: np.ndarray | None,
+    site: np.ndarray,
+    column: str = "site",
 ) -> Sets | TooFew:
+    """`group`: whom a patient is not compared with, the others of the `site`; None where it is the patient alone."""
     names = endpoint.classes or CALLS
     score, label = class_scores(endpoint, scores), class_labels(endpoint, truth)
     known = label != conformal.UNKNOWN
@@ -120,11 +128,9 @@ def of_classes(
         reach=math.nan,
         reach_without_skill=math.nan,
         times=False,
-        classes=tuple(
-            ClassCoverage(name=name, n=int(counts[y]), covered=int(covered[label == y].sum()), low=low, high=high)
-            for y, name in enumerate(names)
-            for low, high in (conformal.expected_range(int(fewest[y])),)
-        ),
+        column=column,
+        **_of_new(int(fewest.min()), group is None),
+        classes=() if group is None else _by_class(names, counts, np.bincount(label[covered], minlength=len(names))),
         **_by_site(covered[known], label[known], site[known], dealt=group is None),
     )
     found = [tuple(np.array(names)[row].tolist()) for row in members]
@@ -133,7 +139,12 @@ def of_classes(
 
 
 def of_numbers(
-    endpoint: Endpoint, scores: pd.DataFrame, truth: pd.DataFrame, group: np.ndarray | None, site: np.ndarray
+    endpoint: Endpoint,
+    scores: pd.DataFrame,
+    truth: pd.DataFrame,
+    group: np.ndarray | None,
+    site: np.ndarray,
+    column: str = "site",
 ) -> Sets | TooFew:
     """Of a number whose logarithm is learned, errors are of logarithms, and the interval is a factor."""
     value, centre = scores.score.to_numpy(float), truth.threshold
@@ -163,6 +174,8 @@ def of_numbers(
         reach=float(factor(np.median(reach))),
         reach_without_skill=float(factor(np.median(of_mean))),
         times=bool(endpoint.log),
+        column=column,
+        **_of_new(fewest, group is None),
         classes=(),
         **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], dealt=group is None),
     )
@@ -190,14 +203,16 @@ def sets_of(endpoint: Endpoint, p: Float[np.ndarray, "n k"]) -> Bool[np.ndarray,
     return conformal.contiguous(members) if endpoint.kind == "ordinal" else members
 
 
-def _folds_are_sites(fold: np.ndarray, site: np.ndarray) -> bool:
-    """Whether every site lies in one of several folds, as where sites were left out in turn and a table does not say so.
+def _of_new(fewest: int, dealt: bool) -> dict[str, float]:
+    low, high = conformal.expected_range(fewest) if dealt else (math.nan, math.nan)
+    return {"new_low": low, "new_high": high}
 
-    Not where a patient has no site, or sites are so small that random folds would divide none.
-    """
-    homes = pd.Series(fold).groupby(site).nunique()
-    whole = bool((site != "").all() and (homes == 1).all() and len(site) - len(homes) >= MIN_SHARING)
-    return whole and len(homes) > 1 and len(np.unique(fold)) > 1
+
+def _by_class(names: tuple[str, ...], counts: Int[np.ndarray, " k"], covered: Int[np.ndarray, " k"]) -> tuple[ClassCoverage, ...]:
+    rows = zip(
+        names, counts.tolist(), covered.tolist(), *(ends.tolist() for ends in wilson_interval(covered, counts)), strict=True
+    )
+    return tuple(ClassCoverage(name=name, n=n, covered=of, low=low, high=high) for name, n, of, low, high in rows)
 
 
 def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site: np.ndarray, dealt: bool) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from mri_vit.report.words import (
     unlabelled,
     utility,
 )
+from mri_vit.report.words.hospitals import noun
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.run import atomic, files, integrity
 from mri_vit.run.atomic import refuse_foreign, refuse_links, write_bytes
@@ -185,6 +186,7 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         short_truth=run_facts.short_label,
         label_in_words=run_facts.label_in_words,
         per_hundred=utility.per_hundred,
+        place=noun,
         p_alone=notation.p_alone,
     )
     environment.tests.update(

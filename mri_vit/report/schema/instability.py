@@ -40,8 +40,8 @@ class ClassCoverage(Part):
     name: str
     n: int = Field(description="patients of the class")
     covered: int = Field(description="whose set holds it")
-    low: Number = Field(description="in which range the share of new patients lies in 95 % of cohorts like this one, lower end")
-    high: Number = Field(description="upper end")
+    low: Number = Field(description="lower end of the 95 % interval of their share")
+    high: Number = Field(description="upper end of it")
 
 
 class SiteCoverage(Part):
@@ -61,6 +61,7 @@ class PredictionSets(Part):
     """Sets of classes, or intervals of a number, that hold the right one with a stated probability."""
 
     level: Number = Field(description="the probability with which the right class is in the set, in each class")
+    column: str = Field(description="column of the cohort table that names sites")
     calibrated_on: Literal["other patients", "other sites"] = Field(description="whom a patient is compared with")
     n: int = Field(description="patients with a known label")
     answered: int = Field(description="whose set is one class; of a number 0")
@@ -71,7 +72,12 @@ class PredictionSets(Part):
     reach: Number = Field(description="of a number: the interval is the prediction, this much less and more; else null")
     reach_without_skill: Number = Field(description="the same of the training patients' mean as the prediction; else null")
     times: bool = Field(description="whether `reach` is a factor, of a number whose logarithm is learned")
-    classes: tuple[ClassCoverage, ...] = Field(description="none of a number")
+    new_low: Number = Field(
+        description="in 95 % of cohorts of this size the share of new patients, of the rarest class, whose set holds the right "
+        "one is at least this; null where sites are compared"
+    )
+    new_high: Number = Field(description="and at most this")
+    classes: tuple[ClassCoverage, ...] = Field(description="where sites are compared, for else it is so by construction")
     sites: tuple[SiteCoverage, ...] = Field(description="with ten patients or more; none without two sites")
     small_sites: int = Field(description="sites with fewer")
     sentences: tuple[str, ...] = Field(description="the same in words")

@@ -11,7 +11,7 @@ from mri_vit.report.schema.parts import Number, Part
 class MarginTest(Part):
     """A model against another, on the patients that both predicted."""
 
-    other: str = Field(description="a control, the study's own model, or for that model a comparator")
+    other: str = Field(description="a control, or of a comparator the study's own model")
     difference: Number = Field(description="the model's AUC or C less the other's, as in the paired comparison")
     low: Number = Field(description="lower end of its 95 % confidence interval, which decides")
     high: Number = Field(description="upper end of it")
@@ -24,10 +24,12 @@ class MarginTest(Part):
 class EveryControl(Part):
     """A model against all controls: not inferior where it is not inferior to each."""
 
+    compared: tuple[str, ...] = Field(description="controls that it could be compared with")
+    left_out: tuple[str, ...] = Field(description="controls from which no difference could be computed")
     least: str = Field(description="the control with the largest p")
     p: Number = Field(description="one-sided p of non-inferiority to `least`, not adjusted")
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over endpoints and compared models")
-    not_inferior: bool = Field(description="whether `p_adjusted` is at most 0.025")
+    not_inferior: bool = Field(description="whether `p_adjusted` is at most 0.025 and no control was left out")
     sentence: str = Field(description="the same in words")
 
 

@@ -13,38 +13,34 @@ MAX_NAMED = 6  # hospitals that a sentence names
 WHOSE = {
     "left out": "Each of these {noun}s was predicted by models trained on the others alone",
     "external": "No model was trained on this cohort",
-    "held-out": "No model was trained on these patients; the range holds if none was trained on others of these {noun}s either",
 }
-LEAVE_OUT = "train.leave_out"
 SITE_COLUMN = "site"  # of the cohort table
 
 
 def hospital_sentences(result: Numbers, found: HospitalNumbers) -> tuple[str, ...]:
     """The finding first, in whole sentences without a full stop."""
-    words = [*_expected(result, found), *_calibration(found), *_left_out(result, found), *_clustering(result, found)]
+    words = [*_expected(result, found), *_calibration(found), *_left_out(found), *_clustering(result, found)]
     return tuple(words)
 
 
 def _expected(result: Numbers, found: HospitalNumbers) -> list[str]:
     """What a further hospital may expect, or why that is not known."""
+    place, unknown = noun(found.column), f"What a new {noun(found.column)} may expect is not known"
     if not found.unseen:
-        return [
-            f"What a new {noun(found.column)} may expect is not known: each model was trained on other patients of the same "
-            f'{noun(found.column)}s. Folds of whole {noun(found.column)}s ({LEAVE_OUT} = "{found.column}") would show it'
-        ]
+        return [f"{unknown}, because whole {place}s were not left out in turn"]
+    large = f"{len(found.sites)} of {found.known} {place}s"
     if not found.pooled:
-        held = f"{len(found.sites)} of {found.known}" if found.sites else f"none of {found.known}"
-        return [
-            f"What a new {noun(found.column)} may expect is not known: {held} have at least {MIN_OF_SITE} {_rarer(result)}, and "
-            f"{MIN_SITES} are needed"
-        ]
-    pooled = found.pooled
-    shares = listed([f"{_share(share)} of them above {level}" for level, share in found.above.items()])
+        return [f"{unknown}, because {large} have at least {MIN_OF_SITE} {_rarer(result)} and {MIN_SITES} are needed"]
+    pooled, share = found.pooled, listed([f"{_share(share)} of them above {level}" for level, share in found.above.items()])
+    of = f"from the {large} with at least {MIN_OF_SITE} {_rarer(result)}"
+    expected = f"{result.symbol} {_range(pooled)} (95 % prediction interval {of})"
     return [
-        f"In a new {noun(found.column)} expect {result.symbol} {_range(pooled)} (95 % prediction interval); the mean of "
-        f"{pooled.sites} {noun(found.column)}s is {interval(pooled, digits=2)}",
-        f"The standard deviation between {noun(found.column)}s is estimated as {number(pooled.tau, 2)}; expect {shares}",
-        WHOSE[found.unseen].format(noun=noun(found.column)),
+        f"In a new {place} expect {expected}"
+        if found.unseen != "held-out"
+        else f"If no model was trained on patients of these {place}s, expect {expected} in a new one",
+        f"The mean of the {pooled.sites} is {interval(pooled, digits=2)}, and the standard deviation between them is estimated "
+        f"as {number(pooled.tau, 2)}; of new {place}s expect {share}",
+        *([WHOSE[found.unseen].format(noun=place)] if found.unseen in WHOSE else []),
     ]
 
 
@@ -67,31 +63,28 @@ def _share(share: float) -> str:
     return "over 99 %" if share > ALMOST_ALL else "under 1 %" if share < 1 - ALMOST_ALL else percent(share)
 
 
-def _left_out(result: Numbers, found: HospitalNumbers) -> list[str]:
+def _left_out(found: HospitalNumbers) -> list[str]:
     if not found.left_out or not found.sites:
         return []
-    more = f" and {len(found.left_out) - MAX_NAMED} more" if len(found.left_out) > MAX_NAMED else ""
-    return [f"Left out, with fewer than {MIN_OF_SITE} {_rarer(result)}: {', '.join(found.left_out[:MAX_NAMED])}{more}"]
+    more = [f"{len(found.left_out) - MAX_NAMED} more"] if len(found.left_out) > MAX_NAMED else []
+    return [f"Too small for a figure of their own are {listed([*found.left_out[:MAX_NAMED], *more])}"]
 
 
 def _clustering(result: Numbers, found: HospitalNumbers) -> list[str]:
     """The interval that allows for clustering beside the usual one, or why there is none."""
+    place = noun(found.column)
     if clustered := found.clustered:
-        figures = (
-            f"{ends(clustered.low, clustered.high)}, {number(clustered.ratio, 2)} times as wide as that of independent patients, "
-            f"{ends(clustered.usual.low, clustered.usual.high)}"
-        )
-        figure = f"the 95 % interval of {result.symbol} {number(clustered.value)}"
-        if not found.unseen:
-            figures += f"; what models learned of these {noun(found.column)}s themselves is not allowed for"
-        if clustered.ratio <= 1:
-            return [f"No sign that clustering by {noun(found.column)} ({clustered.sites}) widens {figure}: {figures}"]
-        return [f"Allowing for clustering by {noun(found.column)} ({clustered.sites}), {figure} is {figures}"]
+        learned = "" if found.unseen else f"; neither allows for what models learned of these {place}s"
+        return [
+            f"If patients of one {place} are alike, the 95 % interval of {result.symbol} {number(clustered.value)} over "
+            f"{clustered.sites} {place}s is {ends(clustered.low, clustered.high)}, against "
+            f"{ends(clustered.usual.low, clustered.usual.high)} if all patients are independent{learned}"
+        ]
     if found.known < MIN_SITES:
-        why = f"{found.known} {noun(found.column)}s are too few: {MIN_SITES} are needed"
+        why = f"there are {found.known} and {MIN_SITES} are needed"
     else:
         why = "one has most of the patients" if found.largest > MAX_SHARE else "it is undefined without one of them"
-    return [f"No interval allows for clustering by {noun(found.column)}: {why}"]
+    return [f"No interval allows for clustering by {place}, because {why}"]
 
 
 def noun(column: str) -> str:

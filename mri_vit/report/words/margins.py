@@ -8,6 +8,7 @@ number; over endpoints and models it is Holm's.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,16 +19,24 @@ from mri_vit.report.schema.margins import EveryControl, Margins, MarginTest
 from mri_vit.report.schema.measured import ALPHA
 from mri_vit.report.schema.parts import OWN, Comparison
 from mri_vit.report.verdicts import Verdict, agrees
-from mri_vit.report.words.model_verdicts import turned
-from mri_vit.report.words.notation import adjusted_p, signed
-from mri_vit.settings.recipe import is_compared
+from mri_vit.report.words.notation import adjusted_p, is_defined, listed, signed
+from mri_vit.settings.recipe import is_bar, is_compared
 
 CLAIMS: Mapping[Claim, str] = {
     "equivalent": "{model} and {other} are equivalent within ±{margin:g}",
     "not inferior": "{model} is not inferior to {other} by more than {margin:g}",
     "inferior": "{model} is inferior to {other} by more than {margin:g}",
-    "open": "neither shown: {model} may be inferior to {other} by more than {margin:g}, or may not",
+    "open": "Not shown that {model} is not inferior to {other} by more than {margin:g}",
 }
+
+
+class Compared(NamedTuple):
+    """One-sided p of non-inferiority to each control that a model could be compared with, and the other controls."""
+
+    p: dict[str, float]
+    left_out: tuple[str, ...]
+
+
 WEAK = "; {other} is itself not shown to beat chance, so that says little"
 
 
@@ -38,33 +47,28 @@ def margins(
     if margin is None:
         return {}
     found: dict[str, dict[str, Margins]] = {}
-    least: dict[tuple[str, str], tuple[str, float]] = {}
+    compared: dict[tuple[str, str], Compared] = {}
     for name, models in results.items():
         of_endpoint = {model: verdict for model, verdict in verdicts[name].items() if not (verdict.unjudged or verdict.leaks)}
         for model in filter(is_compared, of_endpoint):
-            pairs = {other: test for other, test in _pairs(model, models).items() if other in of_endpoint}
+            pairs = {other: test for other, test in _pairs(models[model]).items() if other in of_endpoint}
             tests = tuple(_tested(model, other, test, margin, of_endpoint[other]) for other, test in pairs.items())
             if not tests:
                 continue
             found.setdefault(name, {})[model] = Margins(tests=tests, every_control=None)
-            p = {one.other: one.p_lower for one in tests if one.other in models[model].versus_controls}
-            if len(p) > 1 and not np.isnan(list(p.values())).any():
-                least[name, model] = max(p.items(), key=lambda pair: pair[1])
-    adjusted = holm(np.array([p for _, p in least.values()], dtype=float)).tolist()
-    for ((name, model), (other, p)), p_adjusted in zip(least.items(), adjusted, strict=True):
-        against_all = _against_every_control(model, other, p, p_adjusted, margin)
+            p = {one.other: one.p_lower for one in tests if is_bar(one.other) and is_defined(one.p_lower)}
+            if p and len(controls := [one for one in models if is_bar(one)]) > 1:
+                compared[name, model] = Compared(p, tuple(one for one in controls if one not in p))
+    adjusted = holm(np.array([max(one.p.values()) for one in compared.values()], dtype=float)).tolist()
+    for ((name, model), with_controls), p_adjusted in zip(compared.items(), adjusted, strict=True):
+        against_all = _against_every_control(model, with_controls, p_adjusted, margin)
         found[name][model] = found[name][model].model_copy(update={"every_control": against_all})
     return found
 
 
-def _pairs(model: str, models: Mapping[str, Numbers]) -> dict[str, Comparison]:
-    """The paired tests of a model: with each control, with the own model, and of that with each comparator."""
-    tests = dict(models[model].versus_controls)
-    if own := models[model].versus_own:
-        tests[OWN] = own
-    if model == OWN:
-        tests |= {other: turned(test) for other, one in models.items() if (test := one.versus_own)}
-    return tests
+def _pairs(of_model: Numbers) -> dict[str, Comparison]:
+    """The paired tests of a model: with each control, and with the own model."""
+    return dict(of_model.versus_controls) | ({OWN: of_model.versus_own} if of_model.versus_own else {})
 
 
 def _tested(model: str, other: str, test: Comparison, margin: float, of_other: Verdict) -> MarginTest:
@@ -83,12 +87,19 @@ def _tested(model: str, other: str, test: Comparison, margin: float, of_other: V
     )
 
 
-def _against_every_control(model: str, least: str, p: float, p_adjusted: float, margin: float) -> EveryControl:
-    figures = f"least clear for {least}, one-sided {adjusted_p(p_adjusted)}"
+def _against_every_control(model: str, compared: Compared, p_adjusted: float, margin: float) -> EveryControl:
+    least, p = max(compared.p.items(), key=lambda pair: pair[1])
     shown = p_adjusted <= ONE_SIDED
-    words = (
-        f"{model} is not inferior to any control by more than {margin:g}"
-        if shown
-        else f"not shown that {model} is not inferior to every control by more than {margin:g}"
+    claim = f"{model} is not inferior to {listed(list(compared.p))} by more than {margin:g}"
+    words = f"{claim if shown else f'Not shown that {claim}'} (least clear for {least}, one-sided {adjusted_p(p_adjusted)})"
+    if compared.left_out:
+        words += f"; not compared with {listed(list(compared.left_out))}, of which no difference could be computed"
+    return EveryControl(
+        compared=tuple(compared.p),
+        left_out=compared.left_out,
+        least=least,
+        p=p,
+        p_adjusted=p_adjusted,
+        not_inferior=shown and not compared.left_out,
+        sentence=words,
     )
-    return EveryControl(least=least, p=p, p_adjusted=p_adjusted, not_inferior=shown, sentence=f"{words} ({figures})")

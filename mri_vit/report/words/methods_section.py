@@ -136,8 +136,9 @@ MEASURE_SENTENCES = {
     "by their mean absolute errors as others are by Brier scores.",
     "hospitals:clustered": "An interval of the judged figure that allows for clustering by hospital is from a jackknife of "
     "hospitals, with as many degrees of freedom less one [@obuchowski,cameron].",
-    "hospitals:pooled": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
-    "validation [@debray]). Judged figures were pooled on the arcsine scale, slopes as they are, O:E as logarithms, by random "
+    "hospitals:left out": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
+    "validation [@debray]).",
+    "hospitals:pooled": "Judged figures were pooled on the arcsine scale, slopes as they are, O:E as logarithms, by random "
     "effects (REML) with Hartung and Knapp's interval [@hartung]; the 95 % prediction interval of a further hospital is over the "
     "confidence distribution of the standard deviation between hospitals [@nagashima].",
     "margins": "A model is not inferior to another where the 95 % interval of their paired difference lies above minus the "
@@ -188,6 +189,7 @@ def _keys(metrics: Metrics) -> set[str]:
     for sets in (found for models in metrics.prediction_sets.values() for found in models.values()):
         keys.add("prediction_sets:classes" if sets.classes else "prediction_sets:numbers")
         keys |= {f"prediction_sets:{sets.calibrated_on}" for site in sets.sites if is_known(site.p)}
+    keys |= {f"hospitals:{found.unseen}" for found in by_hospital if found.pooled}
     for name, _, result in run_facts.results(metrics):
         known, kind = _known(result), metrics.endpoints[name].kind
         if getattr(result, "others", None) is not None:

@@ -1,6 +1,6 @@
 """Sets with a guarantee and MAPE: do sets hold what they state, also by site, and is the MAPE of a few trainings the true one?
 
-    .venv/bin/python pipelines/reproduce.py null_studies/instability --studies 1000      (6 minutes on one core)
+    .venv/bin/python pipelines/reproduce.py null_studies/instability --studies 600      (10 minutes on one core)
 
 A study has one endpoint, 20 features of which five know it, or none, and four sites that have no part in it, or of which one has
 another scanner or the opposite effect. The package's own regressions are refitted in the package's folds, and the report's own
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the problems are small
@@ -32,6 +33,7 @@ from reproductions.null_studies.kinds import EFFECT, FEATURES, FOLDS, KNOWING
 MARKER = Endpoint(name="marker", kind="binary")
 ENDPOINTS = (MARKER, *kinds.ENDPOINTS[:3])
 SITES, OTHERS = 4, 1000  # equally large; new patients of a study: their coverage to 1 %
+NEXT_REPEAT = 1_000_000  # added to the seed of a repeat's folds, beyond any number of studies
 SCANNER = 2.0  # standard deviations by which the shifted site's knowing features are higher, whatever the label
 TRUE_TRAININGS, TRAININGS, COHORTS = 50, (2, 5), 20  # of a cohort whose MAPE is known, and of what estimates it; cohorts
 Cohort = tuple[Float[np.ndarray, "n f"], Float[np.ndarray, "n 1"]]
@@ -48,6 +50,7 @@ class Scenario:
     left_out: bool = False  # sites in turn
     sites: int = SITES
     scales: bool = False  # whether each fold's scores, in log odds, have a shift and a factor of their own
+    repeats: int = 1
 
 
 @dataclass(frozen=True)
@@ -83,19 +86,24 @@ def study(of: Scenario, seed: int) -> Found | None:
     if of.shifted == "effect":
         x[site == 0, :KNOWING] *= -1
     new_x, new_label = cohort_of(of.endpoint, random, OTHERS, of.effect)
-    fold = site if of.left_out else kinds.fold_of_each(of.endpoint, label, seed)
-    score, mean, theirs = kinds.scored(of.endpoint, x, label, fold, new_x)
-    if of.scales:
-        for k in np.unique(fold):
+    folds = [
+        site if of.left_out else kinds.fold_of_each(of.endpoint, label, seed + repeat * NEXT_REPEAT)
+        for repeat in range(of.repeats)
+    ]
+    each = [kinds.scored(of.endpoint, x, label, fold, new_x) for fold in folds]
+    for fold, (score, _, theirs) in zip(folds, each, strict=True):
+        for k in np.unique(fold) if of.scales else ():
             shift, factor = random.normal(), np.exp(random.normal())
             score[fold == k], theirs[k] = (expit(shift + factor * logit(one)) for one in (score[fold == k], theirs[k]))
-    scores, truth = tables(of.endpoint, score, label, mean)
+    scores, truth = tables(of.endpoint, np.mean([score for score, _, _ in each], axis=0), label, each[0][1])
     measured = prediction_sets.of_numbers if of.endpoint.kind == "continuous" else prediction_sets.of_classes
-    found = measured(of.endpoint, scores, truth, fold if of.left_out else None, np.array([f"site {one}" for one in site]))
+    found = measured(of.endpoint, scores, truth, site if of.left_out else None, np.array([f"site {one}" for one in site]))
     if not isinstance(found, Sets):
         return None
     figures = found.figures
-    new, answered, below_range = of_new(of.endpoint, score, label, fold, theirs, new_label)
+    own = [(score[fold == k], label[fold == k]) for fold, (score, _, _) in zip(folds, each, strict=True) for k in np.unique(fold)]
+    theirs = np.concatenate([one for _, _, one in each])
+    new, answered, below_range = of_new(of.endpoint, own, theirs, new_label, label)
     sites = figures.sites
     return Found(
         coverage=sum(one.covered for one in sites) / sum(one.n for one in sites),
@@ -105,7 +113,7 @@ def study(of: Scenario, seed: int) -> Found | None:
         below=tuple(one.below for one in sites),
         new=new,
         new_answered=answered,
-        of_other_folds=_of_other_folds(of.endpoint, scores, truth, fold),
+        of_other_folds=_of_other_folds(of.endpoint, scores, truth, folds[0]),
         new_below_range=below_range,
     )
 
@@ -130,27 +138,30 @@ def tables(
 
 def of_new(
     endpoint: Endpoint,
-    score: Float[np.ndarray, "n k"],
-    label: Float[np.ndarray, "n 1"],
-    fold: Int[np.ndarray, " n"],
+    own: Sequence[tuple[Float[np.ndarray, "c k"], Float[np.ndarray, "c 1"]]],
     theirs: Float[np.ndarray, "f m k"],
     new_label: Float[np.ndarray, "m 1"],
+    label: Float[np.ndarray, "n 1"],
 ) -> tuple[float, float, float]:
-    """Of new patients the share covered and with one answer, and the share of classes whose coverage is below its range."""
+    """Of new patients the share covered and with one answer, and the share of classes whose coverage is below its range.
+
+    `own`: of each fold of every repeat the scores and labels of its test patients, as `theirs` has the new patients' scores.
+    """
     if endpoint.kind == "continuous":
-        residual = [label[fold == k, 0] - score[fold == k, 0] for k in np.unique(fold)]
+        residual = [(of - score)[:, 0] for score, of in own]
         ends = np.array([conformal.cv_plus(one, residual) for one in theirs[:, :, 0].T])
         return float(((ends[:, 0] <= new_label[:, 0]) & (new_label[:, 0] <= ends[:, 1])).mean()), 0.0, 0.0
-    own, new = (
-        prediction_sets.class_scores(endpoint, _frame(endpoint, one)) for one in (score, theirs.reshape(-1, score.shape[1]))
-    )
-    classes = label[:, 0].astype(int)
-    calibration = [[own[(fold == k) & (classes == y), y] for y in range(own.shape[1])] for k in np.unique(fold)]
-    p = conformal.cross_conformal_p(new.reshape(len(theirs), -1, own.shape[1]), calibration)
+    classes = len(endpoint.classes or prediction_sets.CALLS)
+    calibration = [
+        [prediction_sets.class_scores(endpoint, _frame(endpoint, score))[of[:, 0] == y, y] for y in range(classes)]
+        for score, of in own
+    ]
+    new = prediction_sets.class_scores(endpoint, _frame(endpoint, theirs.reshape(-1, theirs.shape[2])))
+    p = conformal.cross_conformal_p(new.reshape(len(theirs), -1, classes), calibration)
     members, right = prediction_sets.sets_of(endpoint, p), new_label[:, 0].astype(int)
     covered = members[np.arange(len(right)), right]
-    low = [conformal.expected_range(int((classes == y).sum()))[0] for y in range(own.shape[1])]
-    below = [covered[right == y].mean() < low[y] for y in range(own.shape[1])]
+    low = [conformal.expected_range(int((label == y).sum()))[0] for y in range(classes)]
+    below = [covered[right == y].mean() < low[y] for y in range(classes)]
     return float(covered.mean()), float((members.sum(axis=1) == 1).mean()), float(np.mean(below))
 
 
@@ -191,6 +202,7 @@ def _whole(n: int, x: Float[np.ndarray, "n f"]) -> tuple[Int[np.ndarray, " n2"],
 SCENARIOS = (
     *(Scenario(endpoint, n, effect) for endpoint in ENDPOINTS for n in FOLDS for effect in (0.0, EFFECT)),
     *(Scenario(MARKER, n, EFFECT, scales=True) for n in FOLDS),
+    *(Scenario(endpoint, n, EFFECT, repeats=3) for endpoint in (MARKER, ENDPOINTS[-1]) for n in FOLDS),
     *(Scenario(MARKER, 300, EFFECT, shifted=shifted) for shifted in ("scanner", "effect")),
     *(Scenario(MARKER, 300, effect, left_out=True) for effect in (0.0, EFFECT)),
     *(Scenario(MARKER, 300, EFFECT, shifted="scanner", left_out=True, sites=sites) for sites in (4, 10)),
@@ -198,7 +210,7 @@ SCENARIOS = (
 )
 
 
-def main(*, studies: Count = 1000) -> None:
+def main(*, studies: Count = 600) -> None:
     """Print coverage and false warnings of each kind of study, then how near MAPE comes to the truth."""
     for of in SCENARIOS:
         every = [study(of, seed) for seed in range(studies)]
@@ -208,6 +220,7 @@ def main(*, studies: Count = 1000) -> None:
             f", site 0 of another {of.shifted}" * bool(of.shifted)
             + ", sites left out" * of.left_out
             + ", folds of unlike scales" * of.scales
+            + f", {of.repeats} repeats" * (of.repeats > 1)
         )
         print(
             f"{of.endpoint.kind}, {of.patients} patients, {known}{odd}: {len(found)} of {studies} studies have sets", flush=True

@@ -12,7 +12,7 @@ from made.report import seen
 
 from mri_vit.metrics import calibration, transportability
 from mri_vit.metrics.discrimination import auc
-from mri_vit.report.numbers import hospitals, measures, results
+from mri_vit.report.numbers import hospitals, measures, prediction_sets, results
 from mri_vit.report.numbers.judged import averaged
 from mri_vit.report.pages import report_files
 from mri_vit.report.reading.foreign_table import Declared, run_from_tables
@@ -120,6 +120,74 @@ def test_patients_that_no_model_was_trained_on_are_of_unseen_hospitals(tmp_path)
     assert (found.unseen, found.pooled is not None) == ("held-out", True)
 
 
+def left_out(run: Run, **changed: object) -> str | None:
+    """What the one rule says of a run after a change of its cohort or predictions."""
+    run = replace(run, **changed)  # type: ignore[arg-type]
+    return hospitals.unseen(run, run.predictions.loc[(run.predictions.endpoint == "mgmt") & (run.predictions.model == "vit")])
+
+
+def test_a_patient_of_no_known_hospital_may_have_been_trained_on_by_any(tmp_path):
+    tables(tmp_path, EIGHT)
+    run = read(tmp_path)
+    assert left_out(run) == "left out"
+    unnamed = run.cohort.assign(site=run.cohort.site.where(run.cohort.patient != "P000", ""))
+    assert left_out(run, cohort=unnamed) is None
+    assert measured(replace(run, cohort=unnamed)).unseen is None
+    assert left_out(run, cohort=run.cohort[run.cohort.patient != "P000"]) is None
+    assert left_out(run, cohort=run.cohort.drop(columns="site")) is None
+
+
+def test_every_repeat_has_to_leave_whole_hospitals_out_and_hospitals_of_one_patient_show_nothing(tmp_path):
+    tables(tmp_path, EIGHT)
+    run = read(tmp_path)
+    again = run.predictions.assign(repeat=1, fold=lambda rows: (rows.fold + 1) // 2)
+    assert left_out(run, predictions=pd.concat([run.predictions, again])) == "left out"
+    again["fold"] = pd.factorize(again.patient)[0] % 5
+    assert left_out(run, predictions=pd.concat([run.predictions, again])) is None
+    assert left_out(run, cohort=run.cohort.assign(site=run.cohort.patient)) is None
+    assert left_out(run, predictions=run.predictions.assign(fold=0)) is None
+
+
+def test_a_run_that_leaves_out_another_column_says_nothing_of_sites_and_its_sets_compare_that_column(tmp_path):
+    tables(tmp_path, EIGHT, "random")
+    run = read(tmp_path)
+    scanner = pd.Series(pd.factorize(run.cohort.patient)[0] % 4, run.cohort.index).map("scanner {}".format)
+    fold = run.predictions.patient.map(dict(zip(run.cohort.patient, pd.factorize(scanner)[0], strict=True)))
+    train = run.study.train.model_copy(update={"leave_out": "scanner"})
+    run = replace(
+        run,
+        design="cross-validation",
+        study=run.study.model_copy(update={"train": train}),
+        cohort=run.cohort.assign(scanner=scanner),
+        predictions=run.predictions.assign(fold=fold),
+    )
+    found = measured(run)
+    assert (found.unseen, found.column, found.known) == ("left out", "scanner", 4)
+    endpoint = run.study.endpoints[0]
+    sets = prediction_sets.measure(run, endpoint, "vit", results.judged_rows(run, endpoint)["vit"])
+    assert isinstance(sets, prediction_sets.Sets)
+    assert (sets.figures.calibrated_on, sets.figures.column) == ("other sites", "scanner")
+    assert [one.site for one in sets.figures.sites] == sorted(scanner.unique())
+    score = run.predictions[run.predictions.endpoint == "mgmt"].set_index("patient").score
+    truth = run.cohort.set_index("patient").mgmt.astype(float)
+    here = dict(zip(run.cohort.patient, scanner, strict=True))
+    for patient, answer in list(sets.patients.items())[:20]:  # compared with patients of other scanners alone
+        others = score[(truth == 1) & (score.index.map(here) != here[patient])]
+        assert ("positive" in answer.classes) == ((1 + (others <= score[patient]).sum()) / (1 + len(others)) > 0.1)
+
+
+def test_of_held_out_patients_the_range_is_said_under_a_condition_and_is_no_headline(tmp_path):
+    tables(tmp_path, EIGHT)
+    pd.read_csv(tmp_path / "predictions.csv").drop(columns="fold").to_csv(tmp_path / "predictions.csv", index=False)
+    (tmp_path / "survival.csv").unlink()
+    written = report_files.write_report(read(tmp_path, Declared(held_out=True)), tmp_path / "out")
+    assert written.metrics.hospitals["mgmt"]["vit"].sentences[0].startswith("If no model was trained on patients of these")
+    page = (tmp_path / "out" / "index.html").read_text()
+    assert "<summary>Hospitals</summary>" in page
+    assert "expected in a new one</summary>" not in page
+    assert "internal–external" not in (tmp_path / "out" / "methods.md").read_text()
+
+
 def test_small_hospitals_are_left_out_by_name_and_too_few_large_ones_are_not_pooled(tmp_path):
     tables(tmp_path, {"A": 40, "B": 40, "C": 40, "D": 40, "tiny": 4, "small": 6})
     found = measured(read(tmp_path))
@@ -130,7 +198,7 @@ def test_small_hospitals_are_left_out_by_name_and_too_few_large_ones_are_not_poo
     rows = results.judged_rows(run, endpoint)
     numbers = results.measure(run, endpoint, rows, {})["vit"].figures
     first = hospital_sentences(numbers, found)[0]  # pyright: ignore[reportArgumentType]
-    assert "4 of 6 have at least 5 patients of the rarer class, and 5 are needed" in first
+    assert "4 of 6 hospitals have at least 5 patients of the rarer class and 5 are needed" in first
 
 
 def test_the_interval_for_clustering_is_of_the_jackknife_and_wider_where_hospitals_differ(tmp_path):
@@ -158,7 +226,7 @@ def test_the_interval_for_clustering_is_of_the_jackknife_and_wider_where_hospita
 
 @pytest.mark.parametrize(
     ("sizes", "why"),
-    [({"A": 60, "B": 60, "C": 60}, "3 hospitals are too few"), ({"A": 150} | dict.fromkeys("BCDEF", 20), "most")],
+    [({"A": 60, "B": 60, "C": 60}, "there are 3 and 5 are needed"), ({"A": 150} | dict.fromkeys("BCDEF", 20), "most")],
 )
 def test_few_hospitals_or_one_that_has_most_patients_give_no_interval_for_clustering(tmp_path, sizes, why):
     tables(tmp_path, sizes)

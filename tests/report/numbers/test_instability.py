@@ -14,6 +14,7 @@ from made.report import measure
 from made.run import make_run
 
 from mri_vit.data import predictions
+from mri_vit.metrics.conformal import expected_range
 from mri_vit.report.numbers import instability, prediction_sets
 from mri_vit.report.numbers.judged import known_rows
 from mri_vit.report.numbers.prediction_sets import Sets, TooFew
@@ -111,8 +112,7 @@ def test_seeds_are_followed_within_the_first_repeat(tmp_path: Path):
 
 def test_sets_leave_one_in_ten_out_of_each_class_and_hold_patients_whose_label_is_not_known(run: Run, metrics: dict[str, Any]):
     found = metrics["prediction_sets"]["mgmt"]["vit"]
-    for one in found["classes"]:
-        assert one["n"] - one["covered"] == one["n"] // 10
+    assert found["classes"] == []  # which are so by construction, and say nothing
     results = [one["endpoints"]["mgmt"] for one in metrics["patients"]]
     known = [
         (("negative", "positive")[result["truth"]], result["answer"]["classes"])
@@ -122,7 +122,9 @@ def test_sets_leave_one_in_ten_out_of_each_class_and_hold_patients_whose_label_i
     assert len(known) == found["n"] < len(results)
     assert sum(len(classes) == 1 for _, classes in known) == found["answered"]
     assert sum(classes == [truth] for truth, classes in known) == found["right"]
-    assert sum(truth in classes for truth, classes in known) == sum(one["covered"] for one in found["classes"])
+    of_class = {name: [truth in classes for truth, classes in known if truth == name] for name in ("negative", "positive")}
+    assert all(len(held) - sum(held) == len(held) // 10 for held in of_class.values())
+    assert (found["new_low"], found["new_high"]) == pytest.approx(expected_range(min(map(len, of_class.values()))))
     assert sum(not classes for _, classes in known) == found["none"]
     assert all(result["answer"] for result in results)
 
@@ -153,6 +155,8 @@ def test_sites_are_counted_and_those_that_are_folds_are_compared_with_each_other
     found = prediction_sets.measure(left_out, endpoint, "vit", known_rows(left_out.predictions, endpoint, "vit"))
     assert isinstance(found, Sets)
     assert found.figures.calibrated_on == "other sites"
+    assert sum(one.covered for one in found.figures.classes) == sum(one.covered for one in found.figures.sites)
+    assert math.isnan(found.figures.new_low)
     assert all(math.isnan(one.p) for one in found.figures.sites)  # of three sites
 
 
@@ -187,9 +191,11 @@ def test_a_table_of_types_grades_and_numbers_has_sets_and_intervals(tmp_path: Pa
     asked = Declared(numbers=("ki67",), grades=("grade",))
     found = measure(run_from_tables(tmp_path / "scores.csv", tmp_path / "people.csv", tmp_path / "report", asked))
     sets = {name: models["model"] for name, models in found["prediction_sets"].items()}
-    assert [one["name"] for one in sets["who"]["classes"]] == ["a", "b", "c"]
-    assert all(one["n"] - one["covered"] == one["n"] // 10 for one in sets["who"]["classes"])
-    assert all(one["n"] - one["covered"] <= one["n"] // 10 for one in sets["grade"]["classes"])  # with the grades between
+    for name, names, own in (("who", "abc", label), ("grade", "234", grade)):
+        answers = [one["endpoints"][name]["answer"]["classes"] for one in found["patients"]]
+        missed = np.bincount(own[[names[y] not in answer for y, answer in zip(own, answers, strict=True)]], minlength=3)
+        assert (missed <= np.bincount(own) // 10).all()
+        assert name == "grade" or (missed == np.bincount(own) // 10).all()  # grades between two belong to a set
     for one in found["patients"]:
         assert one["endpoints"]["grade"]["answer"]["classes"] != ["2", "4"]
     inside = [one["endpoints"]["ki67"]["answer"] for one in found["patients"]]

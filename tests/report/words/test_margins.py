@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,9 @@ from made.run import make_run
 from pydantic import ValidationError
 
 from mri_vit.report.reading.run import read_run
+from mri_vit.report.schema.parts import Comparison
+from mri_vit.report.verdicts import Verdict
+from mri_vit.report.words.margins import margins
 from mri_vit.settings.sections import Report
 
 pytestmark = pytest.mark.long(20)
@@ -50,12 +54,24 @@ def test_every_claim_is_that_of_the_interval_of_its_paired_test(found):
     assert "shuffled" not in {model for models in found["margins"].values() for model in models}
 
 
-def test_the_own_model_and_a_comparator_have_one_difference_from_both_sides(found):
-    of_mgmt = found["margins"]["mgmt"]
-    own = next(test for test in of_mgmt["vit"]["tests"] if test["other"] == "other")
-    other = next(test for test in of_mgmt["other"]["tests"] if test["other"] == "vit")
-    assert (own["difference"], own["low"], own["high"]) == (-other["difference"], -other["high"], -other["low"])
-    assert own["p_lower"] == pytest.approx(other["p_upper"])
+def test_two_models_have_one_test_and_not_the_same_turned_round(found):
+    pairs = [frozenset({model, test["other"]}) for model, one in found["margins"]["mgmt"].items() for test in one["tests"]]
+    assert len(pairs) == len(set(pairs))
+    assert {"vit", "other"} in pairs
+
+
+def test_a_control_that_could_not_be_compared_is_named_and_leaves_the_claim_open():
+    test = Comparison(difference=0.2, low=0.1, high=0.3, z=4.0, p=1e-4, p_adjusted=1e-4, n=90, nadeau_bengio=None)
+    models: Any = {
+        name: SimpleNamespace(versus_controls={}, versus_own=None) for name in ("vit", "clinical", "volume", "intensity")
+    }
+    models["vit"].versus_controls = {"clinical": test, "volume": test}
+    judged = {one: Verdict("better", "better", None, is_tied=False, leaks=False) for one in models}
+    every = margins({"mgmt": models}, {"mgmt": judged}, 0.1)["mgmt"]["vit"].every_control
+    assert every
+    assert (every.compared, every.left_out, every.not_inferior) == (("clinical", "volume"), ("intensity",), False)
+    assert "not inferior to clinical and volume by" in every.sentence
+    assert "not compared with intensity" in every.sentence
 
 
 def test_against_every_control_the_largest_p_counts_and_a_weak_control_is_named_as_one(found):
