@@ -72,7 +72,7 @@ def what(scale: Scale, days: float, unit: str = "") -> str:
         "probability": "probability",
         "score": "score",
         "number": f"predicted number ({unit})" if unit else "predicted number",
-        "survival": f"probability to live {days:.0f} days",
+        "survival": f"event-free probability at {days:.0f} days",
         "rank": "rank within the fold, 0 to 1,",
     }[scale]
 
