@@ -102,7 +102,8 @@ def _left_out(figures: BenefitFigures) -> Iterator[str]:
         yield f"Left out {_ranges(at, np.isin(at, own))}: the patients of such a risk were not followed for so long."
     for other, left_out in figures.undefined.items():
         if set(left_out) - set(own):
-            yield f"Less {other}, the mean also leaves out what lies {_ranges(at, np.isin(at, list(set(left_out) - set(own))))}."
+            more = np.isin(at, left_out) & ~np.isin(at, own)
+            yield f"The mean difference from {other} also leaves out thresholds {_ranges(at, more)}."
 
 
 def _ranges(thresholds: Float[np.ndarray, " t"], those: Bool[np.ndarray, " t"]) -> str:
