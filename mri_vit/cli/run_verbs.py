@@ -102,7 +102,8 @@ def report(
     grades
         With --predictions: endpoints whose classes are grades, in the order of the table's rows.
     competing
-        With --predictions: survival endpoints with 2 in the event column for an event that came first, such as another death.
+        With --predictions: survival endpoints with 2 in the event column for an event that came first; os="death of another
+        cause" names it.
     margin
         With --predictions: a model is not inferior to another whose AUC or C it falls short of by less (report.margin).
     thresholds

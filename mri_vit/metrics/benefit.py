@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Real
 
 from mri_vit.metrics.checked import Flags, Numbers, numbers, predicted, probabilities
 from mri_vit.metrics.comparison import Z_95, Comparison, by_normal_law
-from mri_vit.metrics.decision import odds, survival_worth
+from mri_vit.metrics.decision import ByDay, odds, survival_influence, survival_net_benefit
 from mri_vit.metrics.intervals import CONFIDENCE
 
 BAND_DRAWS = 4000  # of a band's critical value, whose quantile they know to 0.03: Efron & Tibshirani 1993, section 13.3
@@ -58,17 +58,13 @@ def of_markers(truth: Flags, probability: Numbers, thresholds: Real[np.ndarray, 
     return Policy(treated * np.where(truth, 1.0, -odds(thresholds)[:, None]), treated)
 
 
-def of_survival(
-    time_days: Numbers,
-    event: Flags,
-    death: Numbers,
-    thresholds: Real[np.ndarray, " t"],
-    at_day: float,
-    other: Flags | None = None,
-) -> Policy:
-    """Treating patients whose predicted chance to die by a day reaches the threshold; see `decision.survival_worth`."""
-    treated = probabilities(death) >= numbers(thresholds, "thresholds")[:, None]
-    return Policy(survival_worth(time_days, event, death, thresholds, at_day, other), treated)
+def of_survival(people: ByDay, thresholds: Real[np.ndarray, " t"]) -> Policy:
+    """Treating patients whose predicted chance of the event by a day reaches the threshold.
+
+    Formula: a patient adds the net benefit (`decision.survival_net_benefit`) plus the patient's influence on it.
+    """
+    worth = survival_net_benefit(people, thresholds)[:, None] + survival_influence(people, thresholds)
+    return Policy(worth, probabilities(people.chance) >= numbers(thresholds, "thresholds")[:, None])
 
 
 def none_treated(like: Policy) -> Policy:
@@ -85,6 +81,11 @@ def better_of(first: Policy, other: Policy) -> Policy:
     )
 
 
+def comparable(ours: Policy, other: Policy) -> Bool[np.ndarray, " t"]:
+    """The thresholds at which both net benefits are defined; one that treats none has a net benefit of 0."""
+    return np.isfinite(ours.worth + other.worth).all(axis=1) & (ours.worth.shape[1] > 0)
+
+
 def mean_difference(ours: Policy, other: Policy, inflated: float) -> Comparison:
     """The mean over the thresholds of one policy's net benefit less another's, and the two-sided test that it is zero.
 
@@ -95,7 +96,8 @@ def mean_difference(ours: Policy, other: Policy, inflated: float) -> Comparison:
     Source: Vickers, Van Calster & Steyerberg 2019, doi:10.1186/s41512-019-0064-7, for differences over a range of thresholds;
     the variance is that of a mean.
     `inflated`: what refitting does to the error of scores as given (see `within_fold.interval_inflation`).
-    Returns: Comparison, per patient; see there for a variance of zero. All NaN where a net benefit is.
+    A threshold at which either net benefit is undefined (`comparable`) is left out of the mean.
+    Returns: Comparison, per patient; see there for a variance of zero. All NaN where no threshold is left.
 
     >>> truth, probability = np.tile([0, 0, 1, 1], 10), np.tile([0.1, 0.4, 0.35, 0.8], 10)
     >>> ours = of_markers(truth, probability, np.array([0.3, 0.35]))
@@ -103,9 +105,12 @@ def mean_difference(ours: Policy, other: Policy, inflated: float) -> Comparison:
     >>> print(f"{found.difference:.3f} [{found.low:.3f}, {found.high:.3f}]")
     0.379 [0.177, 0.581]
     """
-    each = (ours.worth - other.worth).mean(axis=0)
+    known = comparable(ours, other)
+    if not known.any():
+        return by_normal_law(math.nan, math.nan)
+    each = (ours.worth - other.worth)[known].mean(axis=0)
     if len(each) < 2:
-        return by_normal_law(float(each.mean()) if len(each) else math.nan, math.nan)
+        return by_normal_law(float(each.mean()), math.nan)
     variance = float(each.var(ddof=1)) if np.ptp(each) > 0 else 0.0  # equal values may have a variance of rounding
     return by_normal_law(float(each.mean()), inflated**2 * variance / len(each))
 

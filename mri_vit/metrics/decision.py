@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Real
@@ -185,51 +186,49 @@ def _named(patients: Iterable[str], score: Numbers) -> tuple[list[str], Float[np
     return names, score
 
 
-def survival_net_benefit(
-    time_days: Numbers,
-    event: Flags,
-    death: Numbers,
-    thresholds: Real[np.ndarray, " t"],
-    at_day: float,
-    other: Flags | None = None,
-) -> Float[np.ndarray, " t"]:
-    """Net benefit of treating patients whose predicted chance to die by a day reaches the threshold.
+class ByDay(NamedTuple):
+    """Follow-up of n patients, and their predicted chance of the event by a day.
+
+    `other`: where another event may come first, who had it; shares with the event are then cumulative incidences.
+    """
+
+    time_days: Numbers
+    event: Flags
+    chance: Numbers
+    at_day: float
+    other: Flags | None = None
+
+
+def survival_net_benefit(people: ByDay, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, " t"]:
+    """Net benefit of treating patients whose predicted chance of the event by a day reaches the threshold.
 
     Definition: as `decision.net_benefit`, with true and false positives estimated by Kaplan and Meier, since of those censored
     before the day it is not known whether they died by it.
     Formula: ((1 - S) - S t / (1 - t)) × share, S the Kaplan-Meier survival at the day of those who reach the threshold t, and
-    share how many of all these are. Treating none gives 0; probabilities of 1 treat all.
+    share how many of all these are; with a competing event S is 1 less the cumulative incidence. Treating none gives 0;
+    probabilities of 1 treat all.
     Assumption: within those who reach the threshold, censoring is unrelated to survival.
     Source: Vickers et al. 2008, doi:10.1186/1472-6947-8-53.
-    `death`: [n], predicted probability to die by `at_day`. `other`: where another event may come first, who had it; S is then 1
-    less the cumulative incidence.
     Returns: float [t], per patient; NaN where the last of those who reach the threshold was censored before the day; 0 where
     none does.
 
     >>> time_days = np.array([100.0, 200.0, 300.0, 400.0, 500.0])
     >>> event = np.array([1, 1, 0, 1, 0])
     >>> death = np.array([0.9, 0.4, 0.6, 0.5, 0.1])
-    >>> survival_net_benefit(time_days, event, death, np.array([0.0, 0.2]), 350.0).round(3)
+    >>> survival_net_benefit(ByDay(time_days, event, death, 350.0), np.array([0.0, 0.2])).round(3)
     array([0.4, 0.3])
     """
-    time_days, event = followed(time_days, event)
-    death, thresholds = probabilities(death), numbers(thresholds, "thresholds")
-    refuse_unequal(times=len(time_days), probabilities=len(death))
+    people, thresholds = _checked(people), numbers(thresholds, "thresholds")
     harm = odds(thresholds)
-    if not len(death):
+    if not len(people.chance):
         return np.full(len(thresholds), math.nan)
-    treated = death >= thresholds[:, None]  # (t, n)
-    alive = _alive_at(time_days, event, treated, at_day, other)
+    treated = people.chance >= thresholds[:, None]  # (t, n)
+    alive = _alive_at(people, treated)
     return ((1 - alive) - alive * harm) * treated.mean(axis=1)
 
 
 def survival_net_benefit_band(
-    time_days: Numbers,
-    event: Flags,
-    death: Numbers,
-    thresholds: Real[np.ndarray, " t"],
-    at_day: float,
-    other: Flags | None = None,
+    people: ByDay, thresholds: Real[np.ndarray, " t"]
 ) -> tuple[Float[np.ndarray, " t"], Float[np.ndarray, " t"]]:
     """Pointwise confidence band of `survival_net_benefit`.
 
@@ -240,41 +239,26 @@ def survival_net_benefit_band(
     Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
     Returns: (low, high), each float [t]; NaN where the net benefit is, and without width where no patient reaches the threshold.
     """
-    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day, other)
-    influence = _influence(time_days, event, death, thresholds, at_day, other)
+    benefit, influence = survival_net_benefit(people, thresholds), survival_influence(people, thresholds)
     if not influence.shape[1]:
         return benefit, benefit
     error = np.sqrt((influence**2).mean(axis=1) / influence.shape[1]) * ndtri((1 + CONFIDENCE) / 2)
     return benefit - error, benefit + error
 
 
-def survival_worth(
-    time_days: Numbers,
-    event: Flags,
-    death: Numbers,
-    thresholds: Real[np.ndarray, " t"],
-    at_day: float,
-    other: Flags | None = None,
-) -> Float[np.ndarray, "t n"]:
-    """What each patient adds to `survival_net_benefit`, which is the mean: the net benefit plus the patient's influence on it.
+def survival_influence(people: ByDay, thresholds: Real[np.ndarray, " t"]) -> Float[np.ndarray, "t n"]:
+    """Each patient's influence on `survival_net_benefit`: 0 on average.
 
     Source: Reid 1981, Influence functions for censored data, Annals of Statistics 9:78.
     Returns: float [t, n]; NaN where the net benefit is.
     """
-    benefit = survival_net_benefit(time_days, event, death, thresholds, at_day, other)
-    return benefit[:, None] + _influence(time_days, event, death, thresholds, at_day, other)
-
-
-def _influence(
-    time_days: Numbers, event: Flags, death: Numbers, thresholds: Real[np.ndarray, " t"], at_day: float, other: Flags | None
-) -> Float[np.ndarray, "t n"]:
-    """Each patient's influence on the survival net benefit at each threshold."""
-    time_days, event = followed(time_days, event)
+    time_days, event, chance, at_day, other = people = _checked(people)
+    thresholds = numbers(thresholds, "thresholds")
     if not len(time_days):
         return np.zeros((len(thresholds), 0))
-    treated = probabilities(death) >= numbers(thresholds, "thresholds")[:, None]  # (t, n)
-    share, weight = treated.mean(axis=1)[:, None], 1 + odds(numbers(thresholds, "thresholds"))[:, None]
-    alive = _alive_at(time_days, event, treated, at_day, other)[:, None]
+    treated = chance >= thresholds[:, None]  # (t, n)
+    share, weight = treated.mean(axis=1)[:, None], 1 + odds(thresholds)[:, None]
+    alive = _alive_at(people, treated)[:, None]
     if other is not None:
         of_curve = np.zeros(treated.shape)
         for row, here in enumerate(treated):
@@ -298,10 +282,9 @@ def _life_tables(
     return days, at_risk, member @ ((time_days[:, None] == days) & event[:, None]).astype(float)
 
 
-def _alive_at(
-    time_days: Days, event: Events, member: Bool[np.ndarray, "t n"], at_day: float, other: Flags | None
-) -> Float[np.ndarray, " t"]:
-    """Kaplan-Meier survival at a day of each of t groups; NaN where it is not known, 1 of an empty group."""
+def _alive_at(people: ByDay, member: Bool[np.ndarray, "t n"]) -> Float[np.ndarray, " t"]:
+    """Kaplan-Meier survival at the day of each of t groups; NaN where it is not known, 1 of an empty group."""
+    time_days, event, _, at_day, other = people
     if other is not None:
         each = [pseudo_survival(time_days[here], event[here], at_day, other[here]) if here.any() else [1.0] for here in member]
         return np.array([np.mean(values) for values in each])
@@ -309,3 +292,11 @@ def _alive_at(
     alive = np.prod(1 - died / np.where(at_risk > 0, at_risk, 1.0), axis=1)
     followed_up = (member & (time_days >= at_day)).any(axis=1)
     return np.where(followed_up | (alive == 0) | ~member.any(axis=1), alive, math.nan)
+
+
+def _checked(people: ByDay) -> ByDay:
+    """Arrays, with one chance for each patient."""
+    time_days, event = followed(people.time_days, people.event)
+    chance = probabilities(people.chance)
+    refuse_unequal(times=len(time_days), probabilities=len(chance))
+    return people._replace(time_days=time_days, event=event, chance=chance)

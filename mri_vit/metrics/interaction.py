@@ -21,11 +21,15 @@ TABLE_DRAWS = 1999  # of tables with the same sums; (m + 1) a round number, so t
 
 @dataclass(frozen=True)
 class Heterogeneity:
-    """A test that g groups have one figure: chi² with its degrees of freedom and p; NaN with fewer than two groups."""
+    """A test that groups have one figure: chi² with its degrees of freedom and p; NaN with fewer than two groups.
+
+    `groups` are the positions of the groups that were compared among those given.
+    """
 
     chi2: float
     df: int
     p: float
+    groups: tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +52,12 @@ def cochran_q(values: Float[np.ndarray, " g"], variances: Float[np.ndarray, " g"
     """
     refuse_unequal(values=len(values), variances=len(variances))
     usable = np.isfinite(values) & (variances > 0)  # false for NaN
-    if usable.sum() < 2:
-        return Heterogeneity(math.nan, max(0, int(usable.sum()) - 1), math.nan)
-    df, q = int(usable.sum()) - 1, mean_and_q(values[usable], variances[usable, None])[1].item()
-    return Heterogeneity(q, df, float(chdtrc(df, q)))
+    groups = tuple(np.flatnonzero(usable).tolist())
+    df = max(0, len(groups) - 1)
+    if df == 0:
+        return Heterogeneity(math.nan, df, math.nan, groups)
+    q = mean_and_q(values[usable], variances[usable, None])[1].item()
+    return Heterogeneity(q, df, float(chdtrc(df, q)), groups)
 
 
 def mean_and_q(
@@ -75,17 +81,19 @@ def rates_differ(counts: Integer[np.ndarray, "g 2"], generator: np.random.Genera
     >>> round(rates_differ(np.array([[8, 2], [3, 7]]), np.random.default_rng(0)).chi2, 2)
     5.05
     """
-    counts = counts[counts.sum(axis=1) > 0]
+    groups = tuple(np.flatnonzero(counts.sum(axis=1)).tolist())
+    counts = counts[list(groups)]
     rows, columns = counts.sum(axis=1), counts.sum(axis=0)
     df = max(0, len(rows) - 1)
     if len(rows) < 2 or (columns == 0).any():
-        return Heterogeneity(math.nan, df, math.nan)
+        return Heterogeneity(math.nan, df, math.nan, groups)
     expected = rows * columns[0] / rows.sum()
     # With fixed sums, both columns' squares are the first's, once by either's expected counts.
     weight = 1 / expected + 1 / (rows - expected)
     drawn = generator.multivariate_hypergeometric(rows, int(columns[0]), TABLE_DRAWS)
     found, others = ((weight * (table - expected) ** 2).sum(axis=-1) for table in (counts[:, 0], drawn))
-    return Heterogeneity(float(found), df, float(((others >= found * (1 - 1e-9)).sum() + 1) / (TABLE_DRAWS + 1)))
+    p = float(((others >= found * (1 - 1e-9)).sum() + 1) / (TABLE_DRAWS + 1))
+    return Heterogeneity(float(found), df, p, groups)
 
 
 def group_ratios(observed: Numbers, expected: Numbers, group: Groups) -> GroupRatios:
@@ -127,9 +135,10 @@ def ranks_differ(values: Numbers, group: Groups) -> Heterogeneity:
     values = numbers(values, "values")
     group = grouped(group, len(values))
     parts = [values[group == name] for name in np.unique(group)]
+    groups = tuple(range(len(parts)))
     if len(parts) < 2 or not np.ptp(values) > 0:
-        return Heterogeneity(math.nan, max(0, len(parts) - 1), math.nan)
+        return Heterogeneity(math.nan, max(0, len(parts) - 1), math.nan, groups)
     from scipy.stats import kruskal  # here, because it takes a third of a second
 
     found = kruskal(*parts)
-    return Heterogeneity(float(found.statistic), len(parts) - 1, float(found.pvalue))
+    return Heterogeneity(float(found.statistic), len(parts) - 1, float(found.pvalue), groups)

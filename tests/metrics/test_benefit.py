@@ -57,8 +57,8 @@ def test_patients_add_up_to_the_decision_curve():
     random = generator()
     days, died = random.exponential(400, 200), random.random(200) < 0.6
     death = random.random(200)
-    found = benefit.of_survival(days, died, death, AT, 365.0)
-    np.testing.assert_allclose(found.net_benefit, decision.survival_net_benefit(days, died, death, AT, 365.0), atol=1e-12)
+    people = decision.ByDay(days, died, death, 365.0)
+    np.testing.assert_allclose(benefit.of_survival(people, AT).net_benefit, decision.survival_net_benefit(people, AT), atol=1e-12)
 
 
 def test_one_probability_for_all_is_worth_nothing_beside_the_better_of_both():
@@ -101,9 +101,25 @@ def test_refitting_widens_the_interval_and_not_the_figure():
     assert other.high - other.low == pytest.approx(2**0.5 * (one.high - one.low))
 
 
+def test_an_undefined_threshold_is_left_out_and_one_above_all_chances_is_worth_nothing():
+    """The two patients of the highest chance are censored early; above theirs none is treated."""
+    random = generator()
+    days, died = random.uniform(100, 900, 60), random.random(60) < 0.7
+    chance = np.r_[random.uniform(0, 0.25, 58), 0.35, 0.35]
+    days[-2:], died[-2:] = 50.0, False
+    people = decision.ByDay(days, died, chance, 365.0)
+    ours = benefit.of_survival(people, AT)
+    assert np.isnan(ours.net_benefit).tolist() == [False, False, True, False]
+    assert (ours.worth[3] == 0).all()
+    none = benefit.none_treated(ours)
+    assert benefit.comparable(ours, none).tolist() == [True, True, False, True]
+    without = benefit.of_survival(people, AT[[0, 1, 3]])
+    assert benefit.mean_difference(ours, none, 1.0) == benefit.mean_difference(without, benefit.none_treated(without), 1.0)
+
+
 def test_a_day_that_no_patient_reached_has_no_net_benefit():
     days, died = np.full(20, 100.0), np.arange(20) % 2 == 0
-    ours = benefit.of_survival(days, died, np.linspace(0, 1, 20), AT, 365.0)
+    ours = benefit.of_survival(decision.ByDay(days, died, np.linspace(0, 1, 20), 365.0), AT)
     assert math.isnan(benefit.mean_difference(ours, benefit.none_treated(ours), 1.0).difference)
     band = benefit.band_over(ours, [benefit.none_treated(ours)], AT, 1.0, generator())
     assert np.isnan(band.low).all()

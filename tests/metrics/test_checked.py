@@ -57,6 +57,10 @@ def other(x: np.ndarray) -> np.ndarray:
     return np.sin(np.nan_to_num(x))
 
 
+def by_day(y: np.ndarray, x: np.ndarray) -> decision.ByDay:
+    return decision.ByDay(x, y, other(x) ** 2, 3.0)
+
+
 def none(x: np.ndarray) -> np.ndarray:
     """Flags of a competing event that no patient had."""
     return np.zeros(len(x), dtype=bool)
@@ -82,7 +86,6 @@ OF_LABELS: dict[str, Callable] = {
     "integrated_calibration_index": calibration.integrated_calibration_index,
     "scaled_brier": calibration.scaled_brier,
     "probability_intervals": lambda y, x: calibration.probability_intervals(y, x, THRESHOLDS, generator(), 20),
-    "log_observed_to_expected": site_calibration.log_observed_to_expected,
     "choose_threshold": lambda y, x: decision.choose_threshold(names(x), y, x),
     "youden_threshold": decision.youden_threshold,
     "net_benefit": lambda y, x: decision.net_benefit(y, x, THRESHOLDS),
@@ -115,10 +118,10 @@ OF_EVENTS: dict[str, Callable] = {
     "hazard_ratio_per_sd": lambda y, x: cox.hazard_ratio_per_sd(x, y, other(x)),
     "hazard_ratio_of_groups": lambda y, x: cox.hazard_ratio_of_groups(x, y, other(x) > 0),
     "restricted_mean_difference": lambda y, x: survival.restricted_mean_difference(x, y, other(x) > 0, 4.0),
-    "survival_net_benefit": lambda y, x: decision.survival_net_benefit(x, y, other(x) ** 2, THRESHOLDS, 3.0),
-    "survival_worth": lambda y, x: decision.survival_worth(x, y, other(x) ** 2, THRESHOLDS, 3.0),
-    "of_survival": lambda y, x: benefit.of_survival(x, y, other(x) ** 2, THRESHOLDS, 3.0).worth,
-    "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(x, y, other(x) ** 2, THRESHOLDS, 3.0),
+    "survival_net_benefit": lambda y, x: decision.survival_net_benefit(by_day(y, x), THRESHOLDS),
+    "survival_influence": lambda y, x: decision.survival_influence(by_day(y, x), THRESHOLDS),
+    "of_survival": lambda y, x: benefit.of_survival(by_day(y, x), THRESHOLDS).worth,
+    "survival_net_benefit_band": lambda y, x: decision.survival_net_benefit_band(by_day(y, x), THRESHOLDS),
     "logrank": lambda y, x: survival.logrank(x, y, x > np.median(x)),
     "calibration_at": lambda y, x: survival.calibration_at(x, y, np.linspace(0, 1, len(x)), 2.0),
     "survival_at": lambda y, x: survival.survival_at(x, y, DAYS),
@@ -128,13 +131,12 @@ OF_EVENTS: dict[str, Callable] = {
     "pseudo_incidence": lambda y, x: competing_risks.pseudo_incidence(x, y, none(x), 3.0),
     "cumulative_hazard": lambda y, x: competing_risks.cumulative_hazard(x, y, DAYS),
     "grays_test": lambda y, x: competing_risks.grays_test(x, y, none(x), x > np.median(x)),
-    "log_observed_to_expected_by": lambda y, x: site_calibration.log_observed_to_expected_by(x, y, other(x) ** 2, 3.0),
 }
 WITHOUT_FLAGS = {  # numbers alone, or flags that come with no numbers: tested below or with their own functions
     "at_risk", "choose_cutoff", "high_risk", "operating_point", "weighted_auc", "quantile_groups",
     "chance_error", "uno_weight", "mean_and_sample_variance", "log_odds", "odds", "integral", "refuse_disorder",
     "drawn_distances", "drawn_lines", "drawn_auc", "drawn_brier", "refitted_logrank",
-    "none_treated", "better_of", "mean_difference", "band_over",
+    "log_observed_to_expected", "none_treated", "better_of", "comparable", "mean_difference", "band_over",
     "smooth_calibration", "fit_cox", "out_of_fold", "dependent", "wilson_of_auc", "wilson_of_c", "newcombe_variance",
 }  # fmt: skip
 OF_CHECKED = {  # their arrays are checked by the functions that call them

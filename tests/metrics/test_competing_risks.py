@@ -133,7 +133,8 @@ def test_without_a_competing_event_every_figure_is_that_of_survival():
     assert survival.drawn_survival(days, event, draws, at, none) == R(survival.drawn_survival(days, event, draws, at))
     assert survival.pseudo_survival(days, event, 360.0, none) == R(survival.pseudo_survival(days, event, 360.0))
     for function in (decision.survival_net_benefit, decision.survival_net_benefit_band):
-        one, other = (np.array(function(days, event, 1 - table.alive[:, 0], thresholds, 360.0, of)) for of in (None, none))
+        known = [decision.ByDay(days, event, 1 - table.alive[:, 0], 360.0, of) for of in (None, none)]
+        one, other = (np.array(function(people, thresholds)) for people in known)
         assert other == R(one)
     assert survival.survival_steps(days, event, none)[1] == R(survival.survival_steps(days, event)[1])
     cohorts = [transportability.of_survival(days, event, table.alive[:, 0], 360.0, of) for of in (None, none)]

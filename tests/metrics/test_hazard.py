@@ -175,9 +175,9 @@ def test_groups_without_a_death_have_a_difference_without_an_interval():
 def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
     time_days, _, risk = simulated(80, seed=5, effect=1.0)
     death = 1 / (1 + np.exp(-risk))
-    found = decision.survival_net_benefit(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    found = decision.survival_net_benefit(decision.ByDay(time_days, np.ones(80), death, 300.0), THRESHOLDS)
     assert found == pytest.approx(decision.net_benefit(time_days <= 300, death, THRESHOLDS))
-    of_all = decision.survival_net_benefit(time_days, np.ones(80), np.ones(80), THRESHOLDS, 300.0)
+    of_all = decision.survival_net_benefit(decision.ByDay(time_days, np.ones(80), np.ones(80), 300.0), THRESHOLDS)
     assert of_all == pytest.approx(decision.net_benefit(time_days <= 300, np.ones(80), THRESHOLDS))
 
 
@@ -186,7 +186,7 @@ def test_net_benefit_of_survival_without_censoring_is_that_of_having_died():
 def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at_day):
     time_days, event, risk = columns(rows)
     death = risk / 3
-    found = decision.survival_net_benefit(time_days, event, death, THRESHOLDS, at_day)
+    found = decision.survival_net_benefit(decision.ByDay(time_days, event, death, at_day), THRESHOLDS)
     for value, threshold in zip(found, THRESHOLDS, strict=True):
         treated = death >= threshold
         if not treated.any():
@@ -204,7 +204,7 @@ def test_net_benefit_of_survival_is_that_of_its_definition_by_lifelines(rows, at
 def test_the_band_without_censoring_is_that_of_a_mean_over_patients():
     time_days, _, risk = simulated(80, seed=5, effect=1.0)
     death = 1 / (1 + np.exp(-risk))
-    low, high = decision.survival_net_benefit_band(time_days, np.ones(80), death, THRESHOLDS, 300.0)
+    low, high = decision.survival_net_benefit_band(decision.ByDay(time_days, np.ones(80), death, 300.0), THRESHOLDS)
     worth = (death >= THRESHOLDS[:, None]) * np.where(time_days <= 300, 1.0, -decision.odds(THRESHOLDS)[:, None])
     assert (high - low) / 2 == pytest.approx(norm.ppf(0.975) * worth.std(axis=1) / math.sqrt(80), abs=1e-12)
     assert (high + low) / 2 == pytest.approx(worth.mean(axis=1))
@@ -217,7 +217,7 @@ def test_the_band_of_treating_everybody_without_harm_is_greenwoods():
     died = curve.event_table[(curve.event_table.index <= at_day) & (curve.event_table.observed > 0)]
     greenwood = (died.observed / (died.at_risk * (died.at_risk - died.observed))).sum()
     error = float(curve.survival_function_at_times(at_day).iloc[0]) * math.sqrt(greenwood)
-    low, high = decision.survival_net_benefit_band(time_days, event, np.full(120, 0.5), np.zeros(1), at_day)
+    low, high = decision.survival_net_benefit_band(decision.ByDay(time_days, event, np.full(120, 0.5), at_day), np.zeros(1))
     assert event.mean() < 0.9  # some are censored
     assert (high - low) / 2 == pytest.approx([norm.ppf(0.975) * error])
 
@@ -232,7 +232,7 @@ def test_the_band_holds_the_net_benefit_of_many_patients_as_often_as_it_says():
     for seed in range(2, 402):
         time_days, event, risk = simulated(100, seed=seed, effect=1.0)
         death = 1 / (1 + np.exp(-risk))
-        low, high = decision.survival_net_benefit_band(time_days, event, death, thresholds, at_day)
+        low, high = decision.survival_net_benefit_band(decision.ByDay(time_days, event, death, at_day), thresholds)
         held += (low <= truth) & (truth <= high)
     assert (held / 400 > 0.92).all(), held  # of 0.95: three standard errors of a share of 400
 
@@ -242,8 +242,8 @@ def test_without_a_patient_nothing_is_defined():
     assert math.isnan(cox.hazard_ratio_per_sd(none, none, none).value)
     assert math.isnan(cox.hazard_ratio_of_groups(none, none, none).value)
     assert math.isnan(survival.restricted_mean_difference(none, none, none, 730.0).difference)
-    assert np.isnan(decision.survival_net_benefit(none, none, none, THRESHOLDS, 365.0)).all()
-    assert np.isnan(decision.survival_net_benefit_band(none, none, none, THRESHOLDS, 365.0)).all()
+    assert np.isnan(decision.survival_net_benefit(decision.ByDay(none, none, none, 365.0), THRESHOLDS)).all()
+    assert np.isnan(decision.survival_net_benefit_band(decision.ByDay(none, none, none, 365.0), THRESHOLDS)).all()
 
 
 def test_rossi_arrests_by_financial_aid_are_those_of_R():

@@ -37,10 +37,10 @@ def test_ranks_are_compared_as_by_r():
 
 def test_groups_without_a_value_are_left_out_and_one_alone_is_not_tested():
     values, variances = np.array([0.2, math.nan, 0.9]), np.array([0.1, 0.1, 0.1])
-    assert interaction.cochran_q(values, variances).df == 1
+    assert (interaction.cochran_q(values, variances).df, interaction.cochran_q(values, variances).groups) == (1, (0, 2))
     assert math.isnan(interaction.cochran_q(values[:2], variances[:2]).p)
     assert math.isnan(interaction.rates_differ(np.array([[5, 0], [7, 0]]), generator()).p)
-    assert interaction.rates_differ(np.array([[5, 1], [0, 0], [2, 6]]), generator()).df == 1
+    assert interaction.rates_differ(np.array([[5, 1], [0, 0], [2, 6]]), generator()).groups == (0, 2)
     assert math.isnan(interaction.ranks_differ(np.ones(5), np.arange(5) % 2).p)
 
 

@@ -16,7 +16,8 @@ from scipy.stats import t as student
 from mri_vit.metrics import transportability
 from mri_vit.metrics.clusters import clustered_interval
 from mri_vit.metrics.discrimination import auc
-from mri_vit.metrics.site_calibration import log_observed_to_expected, log_observed_to_expected_by
+from mri_vit.metrics.site_calibration import log_observed_to_expected
+from mri_vit.metrics.survival import pseudo_survival
 from mri_vit.metrics.within_fold import within_fold_auc
 from mri_vit.report.numbers import measures
 from mri_vit.settings.schema import Endpoint
@@ -118,15 +119,14 @@ def test_the_slope_of_a_site_and_its_error_are_those_of_glm(of_r):
 def test_the_ratio_of_deaths_by_a_day_has_the_variance_of_survfit(of_r):
     days, died = np.array(of_r["days"], float), np.array(of_r["died"])
     alive = np.linspace(0.2, 0.9, len(days))
-    found = log_observed_to_expected_by(days, died, alive, 365.0)
+    found = log_observed_to_expected(1 - pseudo_survival(days, died, 365.0), 1 - alive)
     assert found.value == pytest.approx(math.log((1 - of_r["alive_365"]) / (1 - alive).mean()), abs=EXACT)
     assert math.sqrt(found.variance) == pytest.approx(of_r["alive_365_error"] / (1 - of_r["alive_365"]), abs=EXACT)
 
 
-def test_a_ratio_without_an_event_or_beyond_the_follow_up_is_undefined():
+def test_a_ratio_without_an_event_or_of_none_but_events_is_undefined():
     assert math.isnan(log_observed_to_expected(np.zeros(4), np.full(4, 0.3)).value)
     assert math.isnan(log_observed_to_expected(np.ones(4), np.full(4, 0.3)).value)
-    days, alive = np.array([10.0, 20.0, 30.0]), np.full(3, 0.5)
-    assert math.isnan(log_observed_to_expected_by(days, np.array([1, 0, 0]), alive, 365.0).value)
-    assert math.isnan(log_observed_to_expected_by(days, np.zeros(3), alive, 20.0).value)
-    assert math.isnan(log_observed_to_expected_by(days, np.ones(3), alive, 30.0).value)  # none is left alive
+    days, died = np.array([10.0, 20.0, 30.0]), np.full(3, 0.5)
+    assert math.isnan(log_observed_to_expected(1 - pseudo_survival(days, np.zeros(3), 20.0), died).value)
+    assert math.isnan(log_observed_to_expected(1 - pseudo_survival(days, np.ones(3), 30.0), died).value)  # none is left alive

@@ -33,6 +33,7 @@ class BinaryMeasures(Measures):
     """AUC of pairs of a positive and a negative."""
 
     kind, alike, score_ends = "binary", "truth", (0.0, 1.0)
+    without_risks = "no model gives probabilities"
 
     def measure(self, run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> Measurement:
         return binary.measure(endpoint, rows, background, run.study.seed)
@@ -72,7 +73,7 @@ class BinaryMeasures(Measures):
             return {}
         slope, low, high = calibration.slope_interval(truth, score)
         of_slope = Normal(slope, ((high - low) / 2 / Z_95) ** 2)
-        return {"slope": of_slope, "observed_to_expected": log_observed_to_expected(truth, score)}
+        return {"slope": of_slope, "observed_to_expected": log_observed_to_expected(truth.astype(float), score)}
 
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
@@ -82,8 +83,8 @@ class BinaryMeasures(Measures):
             found["observed_to_expected"] = ratio_with_ends(truth.astype(float), score, inflated)
             if min(truth.sum(), (~truth).sum()) >= MIN_OF_SLOPE:
                 found["slope"] = Ends(*calibration.slope_interval(truth, score, inflated))
-        if len(once := once.loc[once.threshold.notna()]):
-            point = decision.operating_point(flags(once.truth), floats(once.score) >= floats(once.threshold))
+        if len(once := _called(once)):
+            point = decision.operating_point(flags(once.truth), flags(once.called))
             found |= {"sensitivity": Ends(*point.sensitivity), "specificity": Ends(*point.specificity)}
         return found
 
@@ -95,11 +96,11 @@ class BinaryMeasures(Measures):
         if not outside(score):
             ratios = interaction.group_ratios(truth.astype(float), score, level)
             found["observed_to_expected"] = interaction.cochran_q(ratios.ratio, ratios.variance)
-        level_of = once.patient.map(dict(zip(people.patient, level, strict=True)))
-        positive, right = flags(once.truth), (once.score >= once.threshold) == once.truth.astype(bool)
-        for name, here in (("sensitivity", positive), ("specificity", ~positive)):
-            counts = pd.crosstab(level_of[here], right[here]).reindex(columns=[True, False], fill_value=0)
-            if once.threshold.notna().all():
+        if len(once := _called(once)):
+            level_of = once.patient.map(dict(zip(people.patient, level, strict=True)))
+            right = once.called == flags(once.truth)
+            for name, here in (("sensitivity", flags(once.truth)), ("specificity", ~flags(once.truth))):
+                counts = pd.crosstab(level_of[here], right[here]).reindex(np.unique(level), columns=[True, False], fill_value=0)
                 found[name] = interaction.rates_differ(counts.to_numpy(), np.random.default_rng(seed))
         return found
 
@@ -148,6 +149,12 @@ class BinaryMeasures(Measures):
     def evidence(self, endpoint: Endpoint, scores: pd.DataFrame) -> Float[np.ndarray, " n"]:
         """Log odds."""
         return logit(floats(scores.score).clip(PROBABILITY_EPS, 1 - PROBABILITY_EPS))
+
+
+def _called(once: pd.DataFrame) -> pd.DataFrame:
+    """The rows with a threshold, and whether they are `called` positive."""
+    here = once.loc[once.threshold.notna()]
+    return here.assign(called=floats(here.score) >= floats(here.threshold))
 
 
 PART = BinaryMeasures()

@@ -8,8 +8,9 @@ from jaxtyping import Bool, Float
 
 from mri_vit.metrics import benefit, concordance, interaction, ipcw, transportability
 from mri_vit.metrics.benefit import Policy
+from mri_vit.metrics.decision import ByDay
 from mri_vit.metrics.interaction import Heterogeneity
-from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected_by
+from mri_vit.metrics.site_calibration import UNDEFINED, Normal, log_observed_to_expected
 from mri_vit.metrics.survival import pseudo_survival
 from mri_vit.metrics.within_fold import PairErrors, survival_errors
 from mri_vit.report.numbers import survival
@@ -22,14 +23,15 @@ from mri_vit.report.schema.competing import EVENT, NEITHER
 from mri_vit.report.schema.measured import DriftFigures, Measurement
 from mri_vit.settings.schema import Endpoint
 
-DRIFT_DAYS = (365.0, 730.0)  # one and two years, of the predicted horizons
-SUBGROUP_DAY = 365.0  # of O:E in subgroups and sites: by two years few are left of a part of a cohort
-
 
 class SurvivalMeasures(Measures):
     """Harrell's C of pairs of which one is known to have outlived the other."""
 
     kind, alike = "survival", "event"
+    without_risks = "no model gives probabilities for about 12 or 24 months"
+
+    def rare(self, endpoint: Endpoint) -> str:
+        return "patients with the event" if endpoint.competing else super().rare(endpoint)
 
     def measure(self, run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> Measurement:
         return survival.measure(endpoint, rows, chances_alive(run.survival, endpoint, rows), background, run.study.seed)
@@ -43,17 +45,15 @@ class SurvivalMeasures(Measures):
 
     def site_calibration(self, endpoint: Endpoint, people: pd.DataFrame, alive: pd.DataFrame) -> dict[str, Normal]:
         """Of deaths within about a year."""
-        if (day := survival.nearest(alive.columns, SUBGROUP_DAY)) is None:
+        if (died := died_and_expected(people, alive)) is None:
             return {}
-        here = people.set_index("patient").join(alive, how="inner")
-        died, chance = (floats(here.time_days), flags(here.event)), floats(pd.Series(here[day]))
-        return {"observed_to_expected": log_observed_to_expected_by(*died, chance, day, competing(here))}
+        return {"observed_to_expected": log_observed_to_expected(*died) if np.isfinite(died[0]).all() else UNDEFINED}
 
     def beside(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, inflated: float
     ) -> dict[str, Ends]:
         died = died_and_expected(people, alive)
-        if died is None or not np.isfinite(died[0]).all():
+        if died is None or not len(died[0]) or not np.isfinite(died[0]).all():
             return {}
         return {"observed_to_expected": ratio_with_ends(*died, inflated)}
 
@@ -62,12 +62,13 @@ class SurvivalMeasures(Measures):
     ) -> dict[str, Heterogeneity]:
         found = super().differences(endpoint, people, once, alive, level, seed)
         parts = [died_and_expected(people.loc[level == name], alive) for name in np.unique(level)]
-        known = [part for part in parts if part is not None and np.isfinite(part[0]).all()]
-        if len(known) > 1:
-            group = np.repeat(np.arange(len(known)), [len(died) for died, _ in known])
-            died, expected = (np.concatenate([part[place] for part in known]) for place in (0, 1))
-            ratios = interaction.group_ratios(died, expected, group)
-            found["observed_to_expected"] = interaction.cochran_q(ratios.ratio, ratios.variance)
+        known = {g: part for g, part in enumerate(parts) if part is not None and len(part[0]) and np.isfinite(part[0]).all()}
+        if survival.horizon(alive.columns) is not None:
+            group = np.repeat(list(known), [len(died) for died, _ in known.values()])
+            died, expected = (np.concatenate([np.zeros(0), *(part[place] for part in known.values())]) for place in (0, 1))
+            ratios, values = interaction.group_ratios(died, expected, group), np.full((2, len(parts)), np.nan)
+            values[:, list(known)] = ratios.ratio, ratios.variance  # of a group that none is known of, none
+            found["observed_to_expected"] = interaction.cochran_q(*values)
         return found
 
     def risks(self, endpoint: Endpoint, rows: pd.DataFrame, alive: pd.DataFrame) -> dict[float, pd.DataFrame]:
@@ -79,8 +80,8 @@ class SurvivalMeasures(Measures):
         return found
 
     def policy(self, people: pd.DataFrame, thresholds: Float[np.ndarray, " t"], day: float) -> Policy:
-        died = floats(people.time_days), flags(people.event), floats(people.score)
-        return benefit.of_survival(*died, thresholds, day, competing(people))
+        here = ByDay(floats(people.time_days), flags(people.event), floats(people.score), day, competing(people))
+        return benefit.of_survival(here, thresholds)
 
     def errors(self, rows: pd.DataFrame, group: np.ndarray) -> PairErrors:
         return survival_errors(floats(rows.time_days), flags(rows.event), floats(rows.score), group)
@@ -146,7 +147,8 @@ class SurvivalMeasures(Measures):
         """One for each day."""
         tables = [_with_chances(of, endpoint, rows) for of, rows in ((inside, before), (run, now))]
         found = []
-        for day in (day for day in DRIFT_DAYS if all(day in table and len(table) for table in tables)):
+        horizons = [{day for day in table if isinstance(day, float)} for table in tables if len(table)]  # beside follow-up
+        for day in survival.decision_days(sorted(set.intersection(*horizons))) if len(horizons) == 2 else ():
             first, other = (
                 transportability.of_survival(
                     floats(one.time_days), flags(one.event), floats(pd.Series(one[day])), day, competing(one)
@@ -162,10 +164,10 @@ def died_and_expected(
     people: pd.DataFrame, alive: pd.DataFrame
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]] | None:
     """By patient with a probability, the pseudo-value of having died by a year and the chance to; None without the horizon."""
-    day = survival.nearest(alive.columns, SUBGROUP_DAY)
-    if day is None or not (known := people.patient.isin(alive.index)).any():
+    day = survival.horizon(alive.columns)
+    if day is None:
         return None
-    here = people.loc[known]
+    here = people.loc[people.patient.isin(alive.index)]
     died = 1 - pseudo_survival(floats(here.time_days), flags(here.event), day, competing(here))
     return died, 1 - alive.loc[here.patient, day].to_numpy(float)
 

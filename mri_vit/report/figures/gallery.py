@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas as pd
 from matplotlib.figure import Figure
 
-from mri_vit.kinds.kind import labels, part
+from mri_vit.kinds.kind import labels
 from mri_vit.metrics import survival
 from mri_vit.prepare.tumour import SURE
 from mri_vit.report.figures import competing, map_figures, of_kind, panels, utility
@@ -19,18 +19,15 @@ from mri_vit.report.figures.tumours import where_tumours_lie
 from mri_vit.report.numbers import judged
 from mri_vit.report.numbers.instability import trainings
 from mri_vit.report.reading.run import Run
-from mri_vit.report.schema.kinds import AnyEndpoint, AnySubgroup, Result
+from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.metrics import Metrics
 from mri_vit.report.schema.patients import MapEvaluation
-from mri_vit.report.schema.survival import SurvivalSubgroup
 from mri_vit.report.words.instability import what
 from mri_vit.report.words.notation import Bounded, estimate, file_name, interval, is_defined, symbol, title
 from mri_vit.report.words.notation import judged as judged_figure
 from mri_vit.report.words.run_facts import chief, visible
 from mri_vit.settings.recipe import is_compared
 from mri_vit.settings.schema import Endpoint
-
-LEVEL_LETTERS = 12  # of a level, after which "(100, 45)" stands
 
 
 def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Iterator[tuple[str, Figure]]:
@@ -53,7 +50,6 @@ def report_figures(run: Run, metrics: Metrics, survivors: pd.DataFrame) -> Itera
             )
         yield from of_kind.of(endpoint.kind).draw(run, endpoint, measured, survivors)
         yield from hospital_figures(metrics, endpoint.name)
-        yield from _subgroups(endpoint.name, measured)
         yield from _instability(run, metrics, endpoint)
         yield from _utility(metrics, endpoint.name)
         if run.internal and (rows := _beside(metrics, endpoint.name)):
@@ -139,19 +135,6 @@ def _row(label: str, measure: str, ends: Bounded, n: int, stroke: panels.Stroke)
     return ForestRow(panels.shortened(label), text, value, low, high, stroke, filled=differs)
 
 
-def _subgroups(name: str, measured: AnyEndpoint) -> Iterator[tuple[str, Figure]]:
-    """A forest per model: all patients first, then a heading per column with its levels below."""
-    styles = panels.strokes(list(measured.models))
-    for model in dict.fromkeys(sub.model for sub in measured.subgroups):
-        overall, subgroups = measured.models[model], [sub for sub in measured.subgroups if sub.model == model]
-        groups = [(model, [_whole("all patients", overall, styles[model])])]
-        for column in dict.fromkeys(sub.column for sub in measured.subgroups):
-            groups.append((column, [_level(sub, styles[model]) for sub in subgroups if sub.column == column]))
-        marked = "the event" if getattr(measured, "competing", None) else part(measured.kind, "labels").marked_as
-        measure = f"{symbol(overall)}, 95 % interval (patients{f', {marked}' if marked else ''})"
-        yield file_name("subgroups", name, model), panels.forest(groups, measure)
-
-
 def _instability(run: Run, metrics: Metrics, endpoint: Endpoint) -> Iterator[tuple[str, Figure]]:
     """The instability plot of each model that is reported at length and was trained several times."""
     for model, found in metrics.instability.get(endpoint.name, {}).items():
@@ -166,19 +149,6 @@ def _utility(metrics: Metrics, name: str) -> Iterator[tuple[str, Figure]]:
         if one.model in chief(metrics) and is_defined(one.difference[0]):
             day = [str(int(one.days))] if is_defined(one.days) else []
             yield file_name("utility", name, one.model, *day), utility.over_range(one)
-
-
-def _patients(sub: AnySubgroup) -> str:
-    """Patients, and how many of them are marked: 100, 45."""
-    marked = part(sub.kind_of, "labels").marked_as
-    if isinstance(sub, SurvivalSubgroup) and sub.others is not None:
-        return f"{sub.n}, {sub.events}"
-    return f"{sub.n}, {sub.tally.removesuffix(f' {marked}')}" if marked else f"{sub.n}"
-
-
-def _level(sub: AnySubgroup, stroke: panels.Stroke) -> ForestRow:
-    row = _row("", "", sub, sub.n, stroke)
-    return replace(row, label=f"{panels.shortened(sub.level, LEVEL_LETTERS)} ({_patients(sub)})", faint=sub.small)
 
 
 def _beside(metrics: Metrics, name: str) -> list[tuple[str, list[ForestRow]]]:

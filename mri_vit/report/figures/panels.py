@@ -89,7 +89,6 @@ class ForestRow:
     high: float
     stroke: Stroke
     filled: bool  # the mark of a value that differs from chance
-    faint: bool = False  # too few patients to rely on
 
 
 @dataclass(frozen=True)
@@ -131,7 +130,7 @@ def panel(width: float = WIDTH, height: float = 3.6) -> Iterator[tuple[Figure, A
 def forest(groups: Sequence[tuple[str, Sequence[ForestRow]]], measure: str, scale: ForestScale = OF_FIGURES) -> Figure:
     """Estimates with their 95 % intervals under the heading of their group, beside a line where there is no effect.
 
-    A filled mark differs from that line, an open one does not; a faint row has too few patients to be relied on.
+    A filled mark differs from that line, an open one does not.
     """
     lines = sum(1 + len(rows) for _, rows in groups)
     inches = 0.55 + 0.235 * lines
@@ -146,9 +145,8 @@ def forest(groups: Sequence[tuple[str, Sequence[ForestRow]]], measure: str, scal
             axes.text(0.005, height - 0.1, heading, transform=across, va="center", weight="bold", bbox=over)
             for row in rows:
                 height -= 1
-                ink = GREY if row.faint else INK
-                axes.text(0.02, height, row.label, transform=across, va="center", fontsize=8.5, color=ink)
-                axes.text(0.68, height, row.text, transform=across, va="center", fontsize=8, color=ink)
+                axes.text(0.02, height, row.label, transform=across, va="center", fontsize=8.5, color=INK)
+                axes.text(0.68, height, row.text, transform=across, va="center", fontsize=8, color=INK)
                 _mark(axes, row, height)
         axes.axvline(scale.nothing, color=INK, lw=1, ls=DASHED, zorder=0)
         axes.set(xlim=(scale.low, scale.high), ylim=(-0.7, lines - 0.4), yticks=[], xlabel=measure)
@@ -163,9 +161,8 @@ def _mark(axes: Axes, row: ForestRow, height: float) -> None:
         return
     stroke = row.stroke
     fill = stroke.colour if row.filled else "white"
-    alpha = 0.45 if row.faint else 1.0
-    axes.plot([row.low, row.high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt", alpha=alpha)
-    axes.plot(row.value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, alpha=alpha, zorder=3)
+    axes.plot([row.low, row.high], [height, height], color=stroke.colour, lw=stroke.width, solid_capstyle="butt")
+    axes.plot(row.value, height, stroke.marker, ms=6, mec=stroke.colour, mew=1.4, mfc=fill, clip_on=False, zorder=3)
 
 
 def numbers(values: Sequence[float | int]) -> np.ndarray:

@@ -22,7 +22,7 @@ MISSING_LEVEL = "missing"  # who lacks the column is no group of patients
 
 @dataclass(frozen=True)
 class TestFigures:
-    """One figure of one column's levels."""
+    """One figure of those levels of a column of which it is known."""
 
     column: str
     measure: str
@@ -35,11 +35,12 @@ class TestFigures:
 
 @dataclass(frozen=True)
 class InteractionFigures:
-    """The tests of one endpoint's model, and the columns without one, with the reason."""
+    """The tests of one endpoint's model, and what is not tested, with the reason."""
 
     model: str
     tests: tuple[TestFigures, ...]
-    not_tested: Mapping[str, str]
+    large: Mapping[str, tuple[str, ...]]  # by column, the levels that are large enough for tests
+    not_tested: Mapping[tuple[str, str], str]  # by column and measure, "" of all measures
 
 
 def measure(
@@ -53,9 +54,9 @@ def measure(
     for endpoint in run.study.endpoints:
         rows = tables.get(endpoint.name, {}).get(whose.get(endpoint.name, ""))
         if rows is not None and len(rows):
-            tests, not_tested = _of_endpoint(run, endpoint, rows)
-            if tests or not_tested:
-                found[endpoint.name] = InteractionFigures(whose[endpoint.name], tuple(tests), not_tested)
+            figures = _of_endpoint(run, endpoint, rows, whose[endpoint.name])
+            if figures.tests or figures.not_tested:
+                found[endpoint.name] = figures
     adjusted = iter(holm(np.array([test.p for one in found.values() for test in one.tests], dtype=float)).tolist())
     return {
         name: replace(one, tests=tuple(replace(test, p_adjusted=next(adjusted)) for test in one.tests))
@@ -63,10 +64,10 @@ def measure(
     }
 
 
-def _of_endpoint(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> tuple[list[TestFigures], dict[str, str]]:
+def _of_endpoint(run: Run, endpoint: Endpoint, rows: pd.DataFrame, model: str) -> InteractionFigures:
     people, once = averaged(rows), first_repeat(rows)
     alive = chances_alive(run.survival, endpoint, rows) if len(run.survival) else pd.DataFrame()
-    tests, not_tested = [], {}
+    tests, enough, not_tested = [], {}, {}
     for column in run.study.report.subgroups:
         if column not in run.cohort:
             continue
@@ -77,12 +78,18 @@ def _of_endpoint(run: Run, endpoint: Endpoint, rows: pd.DataFrame) -> tuple[list
         counted = {name: rarer(endpoint, people.loc[of_people == name]) for name in ordered_levels(of_people.dropna())}
         large = [name for name, count in counted.items() if name != MISSING_LEVEL and count >= MIN_EVENTS]
         if len(large) < 2:
-            few = f"at least {MIN_EVENTS} {measures.of(endpoint).labels.rarer}"
-            not_tested[column] = f"{'one alone' if large else 'none'} of its groups has {few}"
+            few = f"at least {MIN_EVENTS} {measures.of(endpoint).rare(endpoint)}"
+            not_tested[column, ""] = f"{'only one' if large else 'none'} of its groups has {few}"
             continue
+        enough[column] = tuple(large)
         here = people.loc[of_people.isin(large)]
         own, level = once.loc[once.patient.isin(here.patient)], of_people.loc[here.index].to_numpy(dtype=str)
         for name, one in measures.of(endpoint).differences(endpoint, here, own, alive, level, run.study.seed).items():
+            known = {np.unique(level)[group] for group in one.groups}
             if not math.isnan(one.p):
-                tests.append(TestFigures(column, name, tuple(large), one.chi2, one.df, one.p))
-    return tests, not_tested
+                tests.append(TestFigures(column, name, tuple(g for g in large if g in known), one.chi2, one.df, one.p))
+            elif len(known) < 2:
+                not_tested[column, name] = f"it is known of {'only one' if known else 'none'} of the groups"
+            else:
+                not_tested[column, name] = "it is the same in all of the groups"
+    return InteractionFigures(model, tuple(tests), enough, not_tested)

@@ -15,8 +15,8 @@ from mri_vit.kinds.kind import Labels, part
 from mri_vit.metrics.benefit import Policy
 from mri_vit.metrics.comparison import Z_95
 from mri_vit.metrics.discrimination import wilson_of_c
-from mri_vit.metrics.interaction import Heterogeneity, cochran_q, group_ratios
-from mri_vit.metrics.site_calibration import Normal
+from mri_vit.metrics.interaction import Heterogeneity, cochran_q
+from mri_vit.metrics.site_calibration import Normal, log_observed_to_expected
 from mri_vit.metrics.transportability import on_arcsine
 from mri_vit.metrics.within_fold import PairErrors, WithinFold
 from mri_vit.report.numbers.paired import MeasuredFigure, Shared, Tables
@@ -65,9 +65,15 @@ class Measures(ABC):
     kind: ClassVar[str]
     alike: ClassVar[str]  # the column of rows by which patients have one outcome; "" where hardly two have
 
+    without_risks: ClassVar[str] = "its kind has none"  # why no net benefit can be measured where `risks` is empty
+
     @property
     def labels(self) -> Labels:
         return part(self.kind, "labels")
+
+    def rare(self, endpoint: Endpoint) -> str:
+        """What there must not be too few of, in words."""
+        return self.labels.rarer
 
     @abstractmethod
     def measure(self, run: Run, endpoint: Endpoint, rows: pd.DataFrame, background: Background) -> Measurement:
@@ -129,7 +135,10 @@ class Measures(ABC):
     def differences(
         self, endpoint: Endpoint, people: pd.DataFrame, once: pd.DataFrame, alive: pd.DataFrame, level: np.ndarray, seed: int
     ) -> dict[str, Heterogeneity]:
-        """Whether figures differ between the levels of `people`: the judged one as "figure", and those of `beside`."""
+        """Whether figures differ between the levels of `people`: the judged one as "figure", and those of `beside`.
+
+        `Heterogeneity.groups` are positions in the sorted levels.
+        """
         figures = [self.figure(people.loc[level == name]).on_arcsine for name in np.unique(level)]
         return {"figure": cochran_q(*np.array(figures).T)}
 
@@ -196,9 +205,6 @@ def of(endpoint: Endpoint) -> Measures:
 
 def ratio_with_ends(observed: Float[np.ndarray, " n"], expected: Float[np.ndarray, " n"], inflated: float) -> Ends:
     """O:E of some patients with its interval on the logarithm, errors times `inflated`; without ends where none is observed."""
-    found = group_ratios(observed, expected, np.zeros(len(observed)))
-    value, error = float(found.ratio[0]), inflated * float(np.sqrt(found.variance[0]))
-    if not value > 0:
-        return Ends(value, np.nan, np.nan)
-    factor = float(np.exp(Z_95 * error / value))
+    value = float(observed.sum() / expected.sum()) if expected.sum() > 0 else np.nan
+    factor = float(np.exp(Z_95 * inflated * np.sqrt(log_observed_to_expected(observed, expected).variance)))
     return Ends(value, value / factor, value * factor)

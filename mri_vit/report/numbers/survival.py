@@ -56,6 +56,7 @@ from mri_vit.settings.schema import Endpoint
 # n is the number of patients
 
 DECISION_DAYS = TABLE_DAYS[1:]  # by 6 months few have died, and a decision would rest on them
+YEAR = 365.0  # of what is measured at one day of a part of a cohort: by two years few are left of it
 NEAR_DAYS = 15.0  # half a month: a horizon of 180 or 366 days is still that of 6 or 12 months
 TICK_STEPS_DAYS = (30, 60, 90, 180, 365, 730, 1825)  # months and years, as survival is read
 SMALLEST_CHANCE = 1e-6  # to live or to die: beyond, log(-log S) has no end
@@ -118,18 +119,18 @@ def caveats(endpoint: Endpoint, rows: pd.DataFrame) -> Caveats:
 
 def table_days(horizons: Iterable[float]) -> tuple[float, ...]:
     """The days of the tables at 6, 12 and 24 months: of each the nearest horizon, if it is near enough, else the day itself."""
-    own = [float(day) for day in horizons]
-    nearest = ((wanted, min(own, key=lambda day, wanted=wanted: abs(day - wanted), default=wanted)) for wanted in TABLE_DAYS)
-    return tuple(float(day if abs(day - wanted) <= NEAR_DAYS else wanted) for wanted, day in nearest)
+    own = list(horizons)
+    return tuple(float(wanted if (day := horizon(own, wanted)) is None else day) for wanted in TABLE_DAYS)
 
 
 def decision_days(horizons: Iterable[float | int]) -> list[float | int]:
-    """The horizons at which a decision curve is drawn: those next to 12 and 24 months."""
-    return [day for day in horizons if any(abs(day - wanted) <= NEAR_DAYS for wanted in DECISION_DAYS)]
+    """The horizons at which net benefit is measured: one for 12 and one for 24 months."""
+    own = list(horizons)
+    return [day for wanted in DECISION_DAYS if (day := horizon(own, wanted)) is not None]
 
 
-def nearest(horizons: Iterable[float | int], wanted: float) -> float | int | None:
-    """The horizon next to a day; None where none is near enough."""
+def horizon(horizons: Iterable[float | int], wanted: float | int = YEAR) -> float | int | None:
+    """The one horizon of an endpoint that stands for a day, the nearest one; None where none is near enough."""
     near = [day for day in horizons if abs(day - wanted) <= NEAR_DAYS]
     return min(near, key=lambda day: abs(day - wanted), default=None)
 
@@ -259,11 +260,10 @@ def _written(day: float) -> float | int:
 
 
 def _decision(seen: Outcome, death: Float[np.ndarray, " n"], day: float | int, inflated: float) -> DecisionAt:
-    benefit = decision.survival_net_benefit(seen.time_days, seen.event, death, THRESHOLDS, float(day), seen.other)
-    all_of_them = np.ones(len(seen.event))
-    of_all = decision.survival_net_benefit(seen.time_days, seen.event, all_of_them, THRESHOLDS, float(day), seen.other)
-    band = decision.survival_net_benefit_band(seen.time_days, seen.event, death, THRESHOLDS, float(day), seen.other)
-    low, high = intervals.widened(benefit, *band, inflated)
+    people = decision.ByDay(seen.time_days, seen.event, death, float(day), seen.other)
+    benefit = decision.survival_net_benefit(people, THRESHOLDS)
+    of_all = decision.survival_net_benefit(people._replace(chance=np.ones(len(death))), THRESHOLDS)
+    low, high = intervals.widened(benefit, *decision.survival_net_benefit_band(people, THRESHOLDS), inflated)
     return DecisionAt(
         days=day,
         net_benefit=tuple(benefit.tolist()),
@@ -309,7 +309,7 @@ def of_risk_groups(rows: pd.DataFrame, c: float, design: Design) -> OfRiskGroups
     chi2, given_p = curves.logrank(*split)
     inflated = chance.inflation(first_repeat(rows), design)
     mean = curves.restricted_mean_difference(*split, TAU_DAYS, within_fold.interval_inflation(c, inflated))
-    if "competing" in rows:  # an area under a Kaplan-Meier curve would be of lives that nobody could lose otherwise
+    if "competing" in rows:  # an area under a Kaplan-Meier curve would assume that the competing event cannot happen
         mean = curves.RestrictedMean(*[math.nan] * 6)
     return OfRiskGroups(
         logrank=Logrank(chi2=chi2, p=curves.refitted_logrank(chi2, inflated), given_p=given_p, inflation=inflated),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from mri_vit.metrics import benefit, within_fold
 from mri_vit.metrics.comparison import Comparison
@@ -20,6 +20,8 @@ from mri_vit.report.schema.kinds import Numbers
 from mri_vit.report.schema.measured import MIN_EVENTS
 from mri_vit.settings.schema import Endpoint
 
+BEST = "better of both"  # acting on all or on none, at each threshold
+
 
 @dataclass(frozen=True, eq=False)
 class BenefitFigures:
@@ -29,6 +31,7 @@ class BenefitFigures:
     days: float
     n: int
     mean: Mapping[str, Comparison]  # by what the net benefit is held against
+    undefined: Mapping[str, tuple[float, ...]]  # thresholds that such a mean leaves out
     thresholds: Float[np.ndarray, " t"]
     band: benefit.Band
 
@@ -53,10 +56,9 @@ def measure(
         if name in tables
     }
     if not any(risks[model] for model in models):
-        return f"no model gives probabilities of {of_kind.labels.marked_as}" if of_kind.labels.marked_as else "its kind has none"
+        return of_kind.without_risks
     found = [one for model in models for one in _of_model(run, endpoint, tables[model], numbers[model], risks, at, model)]
-    few = f"fewer than {MIN_EVENTS} {of_kind.labels.rarer}"
-    return found or f"{few} have a probability"
+    return found or f"fewer than {MIN_EVENTS} {of_kind.rare(endpoint)} have a probability"
 
 
 def _of_model(
@@ -75,26 +77,25 @@ def _of_model(
             continue
         ours, of_all = policy(people, at, day), policy(people.assign(score=1.0), at, day)
         of_none = benefit.none_treated(ours)
-        others = {"all": of_all, "none": of_none, "better of both": benefit.better_of(of_all, of_none)}
-        mean = {name: benefit.mean_difference(ours, other, inflated) for name, other in others.items()}
+        pairs = {"all": (ours, of_all), "none": (ours, of_none), BEST: (ours, benefit.better_of(of_all, of_none))}
         for control in (name for name in BARS if name in risks and day in risks[name]):
             both = people.index.intersection(risks[control][day].index)
-            mine, theirs = (policy(of.loc[both], at, day) for of in (people, risks[control][day]))
-            mean[control] = benefit.mean_difference(mine, theirs, inflated)
+            pairs[control] = policy(people.loc[both], at, day), policy(risks[control][day].loc[both], at, day)
+        mean = {name: benefit.mean_difference(*pair, inflated) for name, pair in pairs.items()}
+        left_out = {name: tuple(at[~benefit.comparable(*pair)].tolist()) for name, pair in pairs.items()}
         band = benefit.band_over(ours, [of_all, of_none], at, inflated, np.random.default_rng(run.study.seed))
-        yield BenefitFigures(model, day, len(people), mean, at, band)
+        yield BenefitFigures(model, day, len(people), mean, {name: t for name, t in left_out.items() if t}, at, band)
 
 
-def proven(figures: BenefitFigures) -> list[tuple[float, float]]:
-    """The parts of the range in which the band lies above 0, each from its first threshold to its last."""
-    above = figures.band.low > 0  # false for NaN
-    edges = np.flatnonzero(np.diff(np.r_[False, above, False].astype(int))).reshape(-1, 2)
-    return [(float(figures.thresholds[first]), float(figures.thresholds[last - 1])) for first, last in edges]
+def parts(thresholds: Float[np.ndarray, " t"], those: Bool[np.ndarray, " t"]) -> list[tuple[float, float]]:
+    """The parts of the range in which those thresholds lie, each from its first one to its last."""
+    edges = np.flatnonzero(np.diff(np.r_[False, those, False].astype(int))).reshape(-1, 2)
+    return [(float(thresholds[first]), float(thresholds[last - 1])) for first, last in edges]
 
 
 def is_better(figures: BenefitFigures) -> bool | None:
     """Whether the model is worth more than the better of both; False where it is worth less, None where neither is shown."""
-    found = figures.mean["better of both"]
+    found = figures.mean[BEST]
     if math.isnan(found.low) or found.low <= 0 <= found.high:
         return None
     return found.low > 0

@@ -25,7 +25,7 @@ from mri_vit.kinds.kind import with_article
 from mri_vit.report import assembly, verdicts
 from mri_vit.report.figures import gallery, hospitals
 from mri_vit.report.pages import csv_tables, front_page, patient_pages
-from mri_vit.report.reading.foreign_table import UNDECLARED, Declared, run_from_tables
+from mri_vit.report.reading.foreign_table import COMPETING_EVENT, UNDECLARED, Declared, run_from_tables
 from mri_vit.report.reading.run import Run, read_run
 from mri_vit.report.schema.kinds import Result
 from mri_vit.report.schema.metrics import Metrics, dumps
@@ -220,7 +220,8 @@ def report_templates(metrics: Metrics) -> jinja2.Environment:
         table1_caption=run_facts.table1_caption,
         threshold_range=utility.threshold_range,
         by_day=utility.by_day,
-        unnamed_thresholds=utility.UNNAMED,
+        unnamed_thresholds=utility.unnamed,
+        unnamed_event=COMPETING_EVENT,
         interaction_columns=interactions.columns_of,
         measure_name=interactions.measure_name,
         characteristic_name=unlabelled.characteristic_name,

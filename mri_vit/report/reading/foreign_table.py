@@ -30,13 +30,24 @@ class Declared(NamedTuple):
     subgroups: tuple[str, ...] = ()  # columns of the cohort table, beside the usual ones
     numbers: tuple[str, ...] = ()  # endpoints that are numbers
     grades: tuple[str, ...] = ()  # endpoints whose classes are grades, in the order of their rows
-    competing: tuple[str, ...] = ()  # endpoints of survival whose event 2 is one that came first
+    competing: tuple[str, ...] = ()  # endpoints of survival whose event 2 is one that came first, as NAME or NAME=EVENT
     margin: float | None = None  # of non-inferiority and equivalence
     thresholds: tuple[float, float] | None = None  # `report.thresholds`
 
 
 UNDECLARED = Declared()
-COMPETING_EVENT = "another event"  # a table does not say what it is
+COMPETING_EVENT = "another event"  # where it is not named
+
+
+def _competing(declared: Declared) -> dict[str, str]:
+    """By endpoint, what its competing event is. Raises UsageError where it is named by nothing, or twice."""
+    found: dict[str, str] = {}
+    for text in declared.competing:
+        name, named, event = (part.strip() for part in text.partition("="))
+        if not name or name in found or (named and not event):
+            raise UsageError(f"--competing {text!r}; expected each endpoint once, as os or os='death of another cause'")
+        found[name] = event or COMPETING_EVENT
+    return found
 
 
 def run_from_tables(
@@ -55,7 +66,7 @@ def run_from_tables(
     Raises UsageError naming file, row and column.
     """
     numbers = [Endpoint(name=name, kind="continuous") for name in declared.numbers]
-    table = predictions.load(scores, [*numbers, *(_survival(name, declared) for name in declared.competing)])
+    table = predictions.load(scores, [*numbers, *(_survival(name, declared) for name in _competing(declared))])
     if not len(table):
         raise UsageError(f"{scores}: no row; expected a row for each patient and endpoint")
     several = [f"{table[key].nunique()} {key}s" for key in ("fold", "repeat") if table[key].nunique() > 1]
@@ -67,7 +78,7 @@ def run_from_tables(
     lacking = [name for name in declared.subgroups if name not in header]
     if lacking:
         raise UsageError(f"{people}: no column {lacking[0]!r} to look into (found {', '.join(header)})")
-    if lost := sorted({*declared.numbers, *declared.grades, *declared.competing} - set(table.endpoint)):
+    if lost := sorted({*declared.numbers, *declared.grades, *_competing(declared)} - set(table.endpoint)):
         raise UsageError(f"{scores}: no endpoint {lost[0]!r} (found {', '.join(table.endpoint.unique())})")
     endpoints = tuple(_endpoint_of_table(name, table, header, scores, people, declared) for name in table.endpoint.unique())
     patients = cohort.read(people, tuple(e for e in endpoints if set(e.columns) <= set(header)), needed=())
@@ -118,7 +129,7 @@ def _endpoint_of_table(
     time, event = f"{name}_days", f"{name}_event"
     if {time, event} <= set(header) or own.time_days.notna().any():
         return _survival(name, declared)
-    if name in declared.competing:
+    if name in _competing(declared):
         raise UsageError(f"{scores}: endpoint {name} is no survival: no {time} and {event} in {people}; leave out --competing")
     if name not in header and own.truth.isna().all():
         raise UsageError(
@@ -136,8 +147,11 @@ def _endpoint_of_table(
 
 
 def _survival(name: str, declared: Declared) -> Endpoint:
-    competing = COMPETING_EVENT if name in declared.competing else None
-    return Endpoint(name=name, kind="survival", time=f"{name}_days", event=f"{name}_event", competing=competing)
+    competing = _competing(declared).get(name)
+    try:
+        return Endpoint(name=name, kind="survival", time=f"{name}_days", event=f"{name}_event", competing=competing)
+    except ValidationError:
+        raise UsageError(f"--competing {name}={competing}: expected the event in one line of at most 60 letters") from None
 
 
 def _in_order(grades: tuple[str, ...]) -> tuple[str, ...]:

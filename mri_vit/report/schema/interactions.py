@@ -16,7 +16,7 @@ class InteractionTest(Part):
 
     column: str = Field(description="column of the cohort table")
     measure: Measured = Field(description="the AUC or C, or what subgroups have in `beside`")
-    levels: tuple[str, ...] = Field(description="that are large enough")
+    levels: tuple[str, ...] = Field(description="that were compared: large enough, and the figure is known of them")
     chi2: Number = Field(description="Cochran's Q, or of rates Pearson's chi²")
     df: int = Field(description="degrees of freedom")
     p: Number = Field(description="not adjusted; of rates from random tables with the same sums")
@@ -28,5 +28,5 @@ class Interactions(Part):
 
     model: str = Field(description="of the endpoint's card")
     tests: tuple[InteractionTest, ...]
-    not_tested: dict[str, str] = Field(description="columns and why no figure is compared between their levels")
+    not_tested: dict[str, str] = Field(description="columns, or a measure by a column, and why levels are not compared")
     sentences: tuple[str, ...] = Field(description="the answer in words")

@@ -13,11 +13,17 @@ class BenefitOverRange(Part):
     """A model's net benefit less that of acting without it and of each control, over the range. Per patient."""
 
     model: str
-    days: Number = Field(description="by which day patients die, of a survival endpoint; null of a binary one")
+    days: Number = Field(description="day by which patients have the event; null of a binary endpoint")
     n: int = Field(description="patients")
     mean: dict[str, Difference] = Field(
         description="mean over the range of the model's net benefit less that of acting on all patients, on none, on the better "
         "of both at each threshold, and on each control that gives probabilities; not adjusted"
+    )
+    undefined: dict[str, tuple[Number, ...]] = Field(
+        default={},
+        exclude_if=lambda found: not found,
+        description="by what the net benefit is held against, the thresholds that such a mean leaves out, because the patients "
+        "above one were not followed to the day",
     )
     thresholds: tuple[Number, ...] = Field(description="the range in whole per cents, and its ends")
     difference: tuple[Number, ...] = Field(description="at each threshold, the net benefit less the better of both")

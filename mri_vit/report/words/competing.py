@@ -35,10 +35,9 @@ def sentences(name: str, n: int, incidence: Sequence[IncidenceAt]) -> list[str]:
         return [f"The follow-up of {n} patients is too short for shares at 6, 12 or 24 months"]
     at = next((at for at in known if at.days == YEAR), known[-1])
     return [
-        f"Of {n} patients, {share(at, 'event')} had the event by {at.days} days, and {share(at, 'other')} had {name} first, "
-        "after which the event is not counted",
-        "A predicted probability is the chance of the event in a world where the other may come first; who had the other counts "
-        "as without the event, and not as lost from view",
+        f"Of {n} patients, {share(at, 'event')} had the event by {at.days} days, and {share(at, 'other')} had {name} first",
+        f"A predicted probability is the chance that the event comes before {name}; patients with {name} count as without the "
+        "event, not as censored",
     ]
 
 

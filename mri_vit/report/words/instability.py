@@ -77,7 +77,7 @@ def what(scale: Scale, days: float, unit: str = "") -> str:
         "probability": "probability",
         "score": "score",
         "number": f"predicted number ({unit})" if unit else "predicted number",
-        "survival": f"probability to live {days:.0f} days",
+        "survival": f"event-free probability at {days:.0f} days",
         "rank": "rank within the fold (0 to 1)",
     }[scale]
 
@@ -168,7 +168,7 @@ def _site(site: SiteCoverage) -> str:
 def range_in_words(found: Retrained, of: Instability) -> str:
     """0.31 to 0.62 in 5 trainings, 4 of which say positive."""
     write = _written(of.scale, of.unit) if of.scale == "number" else (lambda value: number(value, 2))
-    shown = {"rank": "rank ", "survival": f"probability to live {of.days:.0f} days "}.get(of.scale, "")
+    shown = {"rank": "rank ", "survival": f"{what('survival', of.days)} "}.get(of.scale, "")
     alike = f", {found.alike} of which say {found.called}" if found.called else ""
     return f"{shown}{write(found.low)} to {write(found.high)} in {found.trainings} trainings{alike}"
 

@@ -31,10 +31,11 @@ def of_run(run: Run, tables: Mapping[str, Mapping[str, pd.DataFrame]], whose: Ma
         name: Interactions(
             model=found.model,
             tests=tuple(InteractionTest.model_validate(asdict(test)) for test in found.tests),
-            not_tested=dict(found.not_tested),
-            sentences=tuple(_sentences(found, SYMBOLS[of(kinds[name]).labels.measure])),
+            not_tested=(untested := _not_tested(found, symbol)),
+            sentences=tuple(_sentences(found, untested, symbol)),
         )
         for name, found in interactions.measure(run, tables, whose).items()
+        for symbol in (SYMBOLS[of(kinds[name]).labels.measure],)
     }
 
 
@@ -43,7 +44,14 @@ def measure_name(measure: str, symbol: str) -> str:
     return NAMES.get(measure, symbol)
 
 
-def _sentences(found: InteractionFigures, symbol: str) -> list[str]:
+def _not_tested(found: InteractionFigures, symbol: str) -> dict[str, str]:
+    return {
+        f"{measure_name(measure, symbol)} by {column}" if measure else column: why
+        for (column, measure), why in found.not_tested.items()
+    }
+
+
+def _sentences(found: InteractionFigures, not_tested: Mapping[str, str], symbol: str) -> list[str]:
     apart = [test for test in found.tests if test.p_adjusted <= ALPHA]
     text = [_apart(found.model, test, symbol) for test in apart]
     if found.tests and not apart:
@@ -52,7 +60,7 @@ def _sentences(found: InteractionFigures, symbol: str) -> list[str]:
         least = adjusted_p(min(test.p_adjusted for test in found.tests))
         text.append(
             f"No evidence that {measures} of {found.model} differ between the groups by {columns} "
-            f"({counted(len(found.tests), 'test')}, least {least}); that they agree is not shown."
+            f"({counted(len(found.tests), 'test')}, least {least}); that does not show that the model is fair."
         )
     alone = {test.column for test in apart if test.measure == "observed_to_expected"}
     alone -= {test.column for test in apart if test.measure != "observed_to_expected"}
@@ -61,7 +69,13 @@ def _sentences(found: InteractionFigures, symbol: str) -> list[str]:
             f"By {listed(sorted(alone))} O:E alone differs: the outcome is more common in one group than its probabilities say, "
             "while the model may separate patients equally well in all."
         )
-    return text + [f"{capitalize_first(column)} is not tested: {why}." for column, why in found.not_tested.items()]
+    text += [
+        f"{capitalize_first(measure_name(test.measure, symbol))} is compared between {test.column} {listed(list(test.levels))} "
+        "alone; of the other groups it is not known."
+        for test in found.tests
+        if set(test.levels) < set(found.large[test.column])
+    ]
+    return text + [f"{capitalize_first(what)} is not tested: {why}." for what, why in not_tested.items()]
 
 
 def _apart(model: str, test: TestFigures, symbol: str) -> str:

@@ -141,7 +141,7 @@ def test_what_is_undefined_is_left_out_of_a_figure_without_a_fault():
 @pytest.mark.parametrize(
     ("verdict", "text", "low"), [("undefined", "AUC 0.000", 0.0), ("chance", "AUC 0.000 [-0.100, 0.400]", -0.1)]
 )
-def test_subgroups_show_no_interval_of_a_result_that_cannot_be_judged(verdict, text, low):
+def test_a_forest_shows_no_interval_of_a_result_that_cannot_be_judged(verdict, text, low):
     overall = part(BinaryResult, {"n": 7, "verdict_kind": verdict, "judged": {"value": 0.0, "low": -0.1, "high": 0.4}})
     row = gallery._whole("all patients", overall, panels.COMPARED[0])
     assert (row.text.replace("\N{MINUS SIGN}", "-"), row.low, row.filled) == (text, low, False)

@@ -104,7 +104,40 @@ def test_survival_has_a_figure_for_each_day_of_its_decision_curves(metrics: Metr
 def test_scores_that_are_no_probabilities_have_no_net_benefit(run: Run):
     found = assembly.metrics(only(replace(run, predictions=run.predictions.assign(score=run.predictions.score * 3)), "mgmt"))
     assert found.utility
-    assert found.utility.left_out == {"mgmt": "no model gives probabilities of positive"}
+    assert found.utility.left_out == {"mgmt": "no model gives probabilities"}
+
+
+def test_a_threshold_above_which_none_was_followed_is_left_out_and_named_and_one_above_all_risks_is_acting_on_none(run: Run):
+    rows, chances = run.predictions.copy(), run.survival.copy()
+    two = rows.patient[rows.endpoint == "os"].unique()[:2]
+    rows.loc[(rows.endpoint == "os") & rows.patient.isin(two), ["time_days", "event"]] = 50.0, 0.0
+    chances["survival"] = np.where(chances.patient.isin(two), 0.618, chances.survival.clip(lower=0.655))
+    found = assembly.metrics(only(replace(run, predictions=rows, survival=chances), "os")).utility
+    assert found
+    one = found.endpoints["os"][0]
+    at, difference = np.array(one.thresholds), np.array(one.difference)
+    lost = (at > 0.345) & (at < 0.382)
+    assert np.isnan(difference).tolist() == lost.tolist()
+    people = judged.averaged(judged.known_rows(rows, run.study.endpoints[-1], "vit"))
+    everyone = decision.survival_net_benefit(
+        decision.ByDay(people.time_days.to_numpy(float), people.event.to_numpy(bool), np.ones(len(people)), one.days), at
+    )
+    assert difference[at > 0.382] == pytest.approx(-np.maximum(everyone, 0)[at > 0.382])  # acting on none
+    assert one.mean["better of both"].difference == pytest.approx(difference[~lost].mean())
+    assert one.undefined["all"] == pytest.approx(at[lost])
+    first, *_, last = one.sentences
+    assert "at risks of 10 to 34\N{NO-BREAK SPACE}% and at risks of 39 to 40" in first
+    assert last.startswith("Left out at risks of 35 to 38")
+
+
+def test_of_horizons_near_each_other_the_nearest_to_a_year_is_taken():
+    from mri_vit.report.numbers import survival
+
+    near = [180.0, 355.0, 364.0, 370.0, 730.0]
+    assert survival.decision_days(near) == [364.0, 730.0]
+    assert survival.table_days(near) == (180.0, 364.0, 730.0)
+    assert survival.horizon(near) == 364.0
+    assert survival.horizon([300.0]) is None
 
 
 def test_a_single_threshold_between_whole_per_cents_is_a_range_too():
@@ -157,13 +190,35 @@ def test_a_model_that_is_blind_in_one_group_is_named(run: Run):
 
 
 def test_a_column_of_one_large_group_is_not_tested_and_says_why(metrics: Metrics):
-    assert metrics.interactions["mgmt"].not_tested["sex"] == "one alone of its groups has at least 10 patients of the rarer class"
+    assert metrics.interactions["mgmt"].not_tested["sex"] == "only one of its groups has at least 10 patients of the rarer class"
 
 
 def test_who_lacks_the_column_is_no_group(run: Run):
     cohort = run.cohort.assign(site=np.where(np.arange(len(run.cohort)) % 2 == 0, "", run.cohort.site))
     found = assembly.metrics(only(replace(run, cohort=cohort), "idh1")).interactions["idh1"]
     assert all("missing" not in test.levels for test in found.tests)
+
+
+def test_a_figure_that_one_group_lacks_is_tested_between_the_others_and_of_one_alone_not_at_all(run: Run):
+    def interactions(thirds: bool):
+        """The men, or a third of the patients, are followed for 200 days at most."""
+        rows = run.predictions.copy()
+        level = np.array(["a", "b", "c"] if thirds else ["a", "c"])[np.arange(len(run.cohort)) % (3 if thirds else 2)]
+        short = rows.patient.map(dict(zip(run.cohort.patient, level, strict=True))) == "c"
+        late = short & (rows.endpoint == "os") & (rows.time_days.astype(float) > 200)
+        rows.loc[late, ["time_days", "event"]] = 200.0, 0.0
+        died = rows.time_days.where(rows.event == 1)
+        rows.loc[short & (died == died[short].max()), "event"] = 0.0
+        other = replace(named(run, subgroups=("site",)), predictions=rows, cohort=run.cohort.assign(site=level))
+        return assembly.metrics(only(other, "os")).interactions["os"]
+
+    found = interactions(thirds=False)
+    assert {test.measure for test in found.tests} == {"figure"}
+    assert found.not_tested == {"calibration (O:E) by site": "it is known of only one of the groups"}
+    found = interactions(thirds=True)
+    levels = {test.measure: test.levels for test in found.tests}
+    assert levels == {"figure": ("a", "b", "c"), "observed_to_expected": ("a", "b")}
+    assert any("O:E) is compared between site a and b alone" in sentence for sentence in found.sentences)
 
 
 # Patients without a label.

@@ -22,7 +22,7 @@ from mri_vit.report.reading.foreign_table import Declared
 
 pytestmark = pytest.mark.long(15)
 
-DECLARED = Declared(competing=("os",))
+DECLARED = Declared(competing=("os",), thresholds=(0.1, 0.4))
 N = 240
 
 
@@ -122,7 +122,8 @@ def test_no_patient_with_the_other_event_is_called_dead_or_alive(home: Path, peo
     patient = re.sub(r"<[^>]*>", " ", (home / "patients" / f"{who.patient}.html").read_text(encoding="utf-8"))
     assert f"another event after {who.os_days} days" in patient
     assert f"{who.os_days} other" in page
-    assert not re.search(r"\d+ died|dies sooner|Uno's C \[", page)
+    assert not re.search(r"\d+ died|dies sooner|Uno's C \[|[Dd]eaths? within|[Aa]live after", page)
+    assert "alive" not in patient
     methods = (home / "methods.md").read_text(encoding="utf-8")
     for words in ("cumulative incidence [", "Gray's test [", "Wolbers's C ["):
         assert words in methods
@@ -131,10 +132,19 @@ def test_no_patient_with_the_other_event_is_called_dead_or_alive(home: Path, peo
 
 def test_the_section_is_folded_and_begins_with_the_finding(home: Path):
     text = (home / "index.html").read_text(encoding="utf-8")
-    section = text[text.index("Competing event: another event") :]
+    section = text[text.index("<summary>Competing event</summary>") :]
     first = re.sub(r"<[^>]*>|\s+", " ", section[section.index("<li>") : section.index("</li>")])
     assert re.search(r"Of\W+240 patients, \d+\W+%", first), first
-    assert '<details class="sub"><summary>Competing event' in text
+    assert '<details class="sub"><summary>Competing event</summary>' in text
+
+
+def test_a_competing_event_is_named_and_a_wrong_name_refused(tmp_path: Path):
+    asked = tables(tmp_path)
+    run = foreign_table.run_from_tables(*asked, tmp_path / "report", Declared(competing=("os=death of another cause",)))
+    assert run.study.endpoints[0].competing == "death of another cause"
+    for wrong in (("os=",), ("=death",), ("os", "os=death"), ("os=" + 61 * "x",)):
+        with pytest.raises(UsageError, match="--competing"):
+            foreign_table.run_from_tables(*asked, tmp_path / "report", Declared(competing=wrong))
 
 
 def test_undeclared_or_declared_of_something_else_a_table_is_refused(tmp_path: Path):

@@ -32,7 +32,7 @@ from mri_vit.report.words import notation
 pytestmark = pytest.mark.long(40)
 
 CONTROLS = ("clinical", "volume", "shuffled")
-BINARY_FIGURES = {"precision_recall", "calibration", "decision", "subgroups", "roc"}
+BINARY_FIGURES = {"precision_recall", "calibration", "decision", "roc"}
 FORMULA = '=HYPERLINK("x")'
 
 
@@ -270,13 +270,13 @@ def test_the_fold_hash_is_that_of_the_file(run, words):
 
 
 def test_every_figure_is_on_the_page_and_beside_it_as_svg_and_png(home, page, metrics):
-    expected = {"forest", "auc_time_os", "brier_time_os", "added_value_os", "subgroups_os_vit"}
+    expected = {"forest", "auc_time_os", "brier_time_os", "added_value_os"}
     expected |= {f"calibration_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["calibration_at"]}
     expected |= {f"decision_os_{at['days']}" for at in metrics["endpoints"]["os"]["models"]["vit"]["decision_at"]}
     expected |= {f"km_os_{model}" for model in ("vit", *CONTROLS)}
     for name in ("mgmt", "pten", "idh1"):
         expected |= {f"{kind}_{name}" for kind in ("precision_recall", "calibration", "decision")}
-        expected |= {f"roc_{name}_{model}" for model in ("vit", *CONTROLS)} | {f"subgroups_{name}_vit"}
+        expected |= {f"roc_{name}_{model}" for model in ("vit", *CONTROLS)}
     expected |= {f"map_{kind}_{name}" for kind in ("curves", "cascade", "agreement") for name in ("mgmt", "pten")}
     expected |= {"map_tumour"}
     assert {path.name for path in (home / "figures").iterdir()} == {
