@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
+
 from mri_vit.metrics.checked import Numbers, measured
 
 
@@ -39,4 +41,4 @@ def log_observed_to_expected(observed: Numbers, expected: Numbers) -> Normal:
     share, mean = (float(values.mean()) if len(values) else math.nan for values in (observed, expected))
     if not (mean > 0 and 0 < share < 1):
         return UNDEFINED
-    return Normal(math.log(share / mean), float(observed.var()) / len(observed) / share**2)
+    return Normal(math.log(share / mean), float(np.var(observed)) / len(observed) / share**2)

@@ -68,7 +68,7 @@ def test_each_patient_has_the_range_and_the_votes(run: Run, metrics: dict[str, A
         assert (found["called"], found["alike"]) == (("positive", votes) if votes > 1 else ("negative", REPEATS - votes))
 
 
-def test_survival_is_followed_by_the_probability_to_live_a_year_of_the_visit_whose_time_is_counted(
+def test_survival_is_followed_by_the_event_free_probability_at_a_year_of_the_visit_whose_time_is_counted(
     run: Run, metrics: dict[str, Any]
 ):
     (found,) = metrics["instability"]["os"]["vit"]
@@ -77,7 +77,7 @@ def test_survival_is_followed_by_the_probability_to_live_a_year_of_the_visit_who
     each = [(table[a] - table[b]).abs() for a, b in ((0, 1), (0, 2), (1, 2))]
     assert (found["scale"], found["days"]) == ("survival", 365)
     assert found["mape"] == pytest.approx((sum(each) / 3).mean())  # type: ignore[operator]
-    assert "to live 365 days" in found["sentences"][0]
+    assert "event-free probability at 365 days" in found["sentences"][0]
 
 
 def test_without_probabilities_survival_is_followed_by_the_rank_within_the_fold(run: Run):
