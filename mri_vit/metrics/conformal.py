@@ -28,13 +28,13 @@ def class_p(
     is for this patient. A class belongs to the set where p > `ALPHA`.
     Formula: p_iy = (1 + #{j of class y, not of i's group: s_jy <= s_iy}) / (1 + #{j of class y, not of i's group}); `group` None:
     each patient is a group alone.
-    Assumption: patients of a class are exchangeable, and folds were dealt without regard to all but the class. Then scores out of
+    Assumption: patients of a class are exchangeable, and folds were drawn without regard to all but the class. Then scores out of
     fold are exchangeable too, whatever the learner and however unlike the folds' scales, and the right class is in the set with a
-    probability of at least 1 - `ALPHA`, in each class. So it holds over the folds that may be dealt. It does not hold where other
+    probability of at least 1 - `ALPHA`, in each class. So it holds over the folds that may be drawn. It does not hold where other
     groups alone are compared with and these have models of their own (sites that are left out in turn): there it says what
     happens in a new site.
     Source: Vovk 2015, doi:10.1007/s10472-013-9368-4 (cross-conformal); Vovk 2012, arXiv:1209.2673 (by class).
-    `label`: from 0 on, `UNKNOWN` of a patient with whom no other is compared.
+    `label`: from 0 on, `UNKNOWN` of a patient that no other is compared with.
     Returns: float [n, k], above 0 to 1.
 
     >>> score, label = np.array([[0.1, 0.9], [0.4, 0.6], [0.7, 0.3]]), np.array([1, 1, 0])
@@ -132,7 +132,7 @@ def reach(residual: Numbers, group: Groups | None = None) -> Float[np.ndarray, "
 def cross_conformal_p(
     score: Real[np.ndarray, "f m k"], calibration: Sequence[Sequence[Float[np.ndarray, " _"]]]
 ) -> Float[np.ndarray, "m k"]:
-    """The conformal p of each class for new patients whom every fold's model scored, compared within each fold.
+    """The conformal p of each class for new patients that every fold's model scored, compared within each fold.
 
     Definition: as `class_p`; a new patient's score by a fold's model is compared with the scores that the model gave to the
     patients of its own test fold, so that scales of folds need not agree.
@@ -158,7 +158,7 @@ def cross_conformal_p(
 
 
 def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarray, " _"]]) -> tuple[float, float]:
-    """The interval for a new patient's number, whom every fold's model predicted: CV+.
+    """The interval for a new patient's number, that every fold's model predicted: CV+.
 
     Formula: from the floor(alpha (n + 1))-th smallest of p_f - r_c to the same place from above of p_f + r_c, over all folds f
     and patients c of their test folds, n in all; p_f the fold's prediction, r_c the absolute residual.
@@ -178,9 +178,9 @@ def cv_plus(predicted: Real[np.ndarray, " f"], residual: Sequence[Float[np.ndarr
 def excess_p(missed: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], member: Bool[np.ndarray, " n"]) -> float:
     """One-sided p of so many sets of a part of the patients that miss the right class, against the other patients.
 
-    Definition: the chance that as many of the missed patients, or more, are of this part when each class's are dealt at random.
+    Definition: the chance that as many of the missed patients, or more, are of this part when each class's are drawn at random.
     Formula: the tail of the sum over classes of hypergeometric numbers.
-    Assumption: patients of a class are exchangeable and folds were dealt without regard to the part; then it is exact for any
+    Assumption: patients of a class are exchangeable and folds were drawn without regard to the part; then it is exact for any
     learner, refitting included.
     Source: Fisher 1935, doi:10.2307/2342435.
     Returns: float, 0 to 1.

@@ -27,7 +27,7 @@ def change(predictions: Predictions) -> Float[np.ndarray, " n"]:
     Formula: sum over b ≠ c of d(p_b, p_c) / (b (b - 1)). Riley and Collins' MAPE is the mean distance of retrained models from
     the one that is reported; this is its mean with each training in turn as the reported one. Distances from the mean of the
     trainings, which holds each of them, are sqrt((b - 1) / (2 b)) times as large of a normal scatter; these do not depend on b.
-    Assumption: trainings are alike and independent, given the cohort. Folds that are dealt anew share most training patients,
+    Assumption: trainings are alike and independent, given the cohort. Folds that are drawn anew share most training patients,
     so that other patients would move predictions further.
     Source: Riley & Collins 2023, doi:10.1002/bimj.202200302; Gini's mean difference.
     Returns: float [n], in the unit of the predictions; NaN of a single training.
@@ -60,9 +60,9 @@ def change_at_random(predictions: Predictions, generator: np.random.Generator) -
     patients = predictions.shape[1]
     if patients < 2:
         return math.nan
-    dealt = predictions[:, generator.permutation(patients)]
+    shuffled = predictions[:, generator.permutation(patients)]
     shifts = range(1, min(patients - 1, MAX_SHIFTS) + 1)
-    return float(np.mean([_distance(dealt, np.roll(dealt, shift, axis=1)).mean() for shift in shifts]))
+    return float(np.mean([_distance(shuffled, np.roll(shuffled, shift, axis=1)).mean() for shift in shifts]))
 
 
 def disagreement(calls: Calls) -> Float[np.ndarray, " n"]:

@@ -54,7 +54,7 @@ def drawn_auc(
     for column, day in enumerate(at_days):
         cases, controls = weight * (event & (time_days <= day)), drawn * (time_days > day)
         if other is not None:
-            own = np.where(then[:, column] > 0, then[:, column], 1.0)[:, None]  # 0 only where nobody is followed so long
+            own = np.where(then[:, column] > 0, then[:, column], 1.0)[:, None]  # 0 only where none is followed so long
             controls = controls / own + weight * (other & (time_days <= day))
         values[:, column] = weighted_auc(cases, controls, risk)
     return values

@@ -59,7 +59,7 @@ class JointNormal:
     """The best linear prediction of missing columns from the known ones, by mean and covariance of all.
 
     Formula: E[x_m | x_o] = μ_m + S_mo S_oo⁻¹ (x_o - μ_o), with μ and S by the EM algorithm on columns of unit variance; the prior
-    of the correlations is that of k more patients in whom no two columns are related, so that S has an inverse with more columns
+    of the correlations is that of k more patients of whose columns no two are related, so that S has an inverse with more columns
     than patients.
     Assumption: cells are missing at random given the patient's known columns; relations are linear, and no more is asked of the
     distribution, since the regressions that read the columns are linear too.

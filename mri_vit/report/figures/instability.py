@@ -13,7 +13,7 @@ from mri_vit.report.numbers.instability import Trainings
 MAX_DOTS = 600  # of a scatter plot, 70 kB: more are drawn as hexagons, of which there are fewer than a thousand
 DOT, HEXAGONS, BINS = 8, 32, 12  # square points; hexagons over the axis; groups of patients of which limits are drawn
 FAINTEST = 0.2  # predictions whose hexagon would be white: that of a single one is seen
-MIN_OF_BIN = 40  # predictions of which 2.5 and 97.5 % can be told apart from the ends
+MIN_OF_BIN = 40  # predictions of which 2.5 and 97.5 % can be distinguished from the ends
 
 
 def instability(of: Trainings, name: str) -> Figure:

@@ -79,7 +79,7 @@ def trainings(run: Run, endpoint: Endpoint, model: str) -> list[Trainings]:
 
 
 def _trainings(run: Run, endpoint: Endpoint, rows: pd.DataFrame, source: Literal["repeats", "seeds"]) -> Trainings | None:
-    """Of patients whom every training predicted; None without any."""
+    """Of patients that every training predicted; None without any."""
     table = _one_row_each(endpoint, rows)
     scores = [column for column in table if re.fullmatch(r"p\d+", str(column))] or ["score"]
     scale, days = _scale(endpoint, table), math.nan

@@ -68,7 +68,7 @@ class SetFigures:
 
 @dataclass(frozen=True, eq=False)
 class Sets:
-    """The sets of all patients whom a model predicted, with the figures of those whose label is known."""
+    """The sets of all patients that a model predicted, with the figures of those whose label is known."""
 
     figures: SetFigures
     patients: Mapping[str, Answer]
@@ -102,7 +102,7 @@ def of_classes(
     site: np.ndarray,
     column: str = "site",
 ) -> Sets | TooFew:
-    """`group`: whom a patient is not compared with, the others of the `site`; None where it is the patient alone."""
+    """`group`: who a patient is not compared with: the others of the `site`; None where it is the patient alone."""
     names = endpoint.classes or CALLS
     score, label = class_scores(endpoint, scores), class_labels(endpoint, truth)
     known = label != conformal.UNKNOWN
@@ -113,7 +113,7 @@ def of_classes(
         rarest = int(fewest.argmin())
         return TooFew(names[rarest], int(fewest[rarest]), conformal.needed())
     members = sets_of(endpoint, conformal.class_p(score, label, group))
-    covered = members[np.arange(len(label)), label] & known  # of the unknown nobody looks at the last class
+    covered = members[np.arange(len(label)), label] & known  # no one looks at the last class of the unknown
     one, skill = members.sum(axis=1) == 1, sets_of(endpoint, conformal.p_without_skill(score[known]))
     guessed = skill.sum(axis=1) == 1
     figures = SetFigures(
@@ -131,7 +131,7 @@ def of_classes(
         column=column,
         **_of_new(int(fewest.min()), group is None),
         classes=() if group is None else _by_class(names, counts, np.bincount(label[covered], minlength=len(names))),
-        **_by_site(covered[known], label[known], site[known], dealt=group is None),
+        **_by_site(covered[known], label[known], site[known], mixed=group is None),
     )
     found = [tuple(np.array(names)[row].tolist()) for row in members]
     answers = {patient: Answer(classes=of, low=math.nan, high=math.nan) for patient, of in zip(scores.index, found, strict=True)}
@@ -177,7 +177,7 @@ def of_numbers(
         column=column,
         **_of_new(fewest, group is None),
         classes=(),
-        **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], dealt=group is None),
+        **_by_site(covered[known], np.zeros(int(known.sum()), int), site[known], mixed=group is None),
     )
     low, high = ends.tolist()
     answers = {patient: Answer(classes=(), low=low[i], high=high[i]) for i, patient in enumerate(scores.index.astype(str))}
@@ -203,8 +203,8 @@ def sets_of(endpoint: Endpoint, p: Float[np.ndarray, "n k"]) -> Bool[np.ndarray,
     return conformal.contiguous(members) if endpoint.kind == "ordinal" else members
 
 
-def _of_new(fewest: int, dealt: bool) -> dict[str, float]:
-    low, high = conformal.expected_range(fewest) if dealt else (math.nan, math.nan)
+def _of_new(fewest: int, mixed: bool) -> dict[str, float]:
+    low, high = conformal.expected_range(fewest) if mixed else (math.nan, math.nan)
     return {"new_low": low, "new_high": high}
 
 
@@ -215,10 +215,10 @@ def _by_class(names: tuple[str, ...], counts: Int[np.ndarray, " k"], covered: In
     return tuple(ClassCoverage(name=name, n=n, covered=of, low=low, high=high) for name, n, of, low, high in rows)
 
 
-def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site: np.ndarray, dealt: bool) -> dict[str, Any]:
+def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site: np.ndarray, mixed: bool) -> dict[str, Any]:
     """Coverage by site, and which sites are shown to have less than the others.
 
-    `dealt`: whether patients were dealt to folds without regard to their site; else the patients of a site share a model.
+    `mixed`: whether patients were put into folds without regard to their site; else the patients of a site share a model.
     """
     sizes = {str(name): int((site == name).sum()) for name in np.unique(site) if name}
     large = [name for name, n in sizes.items() if n >= MIN_SITE]
@@ -226,7 +226,7 @@ def _by_site(covered: Bool[np.ndarray, " n"], label: Int[np.ndarray, " n"], site
         return {"sites": (), "small_sites": 0}
     count = np.array([int(covered[site == name].sum()) for name in large], dtype=int)
     low, high = wilson_interval(count, np.array([sizes[name] for name in large], dtype=int))
-    if dealt:
+    if mixed:
         p = np.array([conformal.excess_p(~covered, label, site == name) for name in large], dtype=float)
     else:
         p = conformal.outlier_p(count, np.array([sizes[name] for name in large], dtype=int))

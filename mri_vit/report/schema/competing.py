@@ -10,7 +10,7 @@ EVENT, NEITHER = "the event", "neither event"  # what became of a patient, besid
 
 
 class IncidenceAt(Part):
-    """Shares of patients by one time (Aalen-Johansen); the ends of an interval are null where nobody had the event."""
+    """Shares of patients by one time (Aalen-Johansen); the ends of an interval are null where no patient had the event."""
 
     days: int = Field(description="days from imaging")
     event: Estimate = Field(description="share who had the event by then")

@@ -29,7 +29,7 @@ class Instability(Part):
     rank_agreement: Number = Field(description="Spearman's correlation of two trainings over the patients")
     disagreement: Number = Field(description="how often two trainings call a patient differently; null of a number")
     disagreement_at_random: Number = Field(description="how often one training calls two patients differently; likewise")
-    divided: int | None = Field(description="patients whom not all trainings call alike; null of a number")
+    divided: int | None = Field(description="patients that not all trainings call alike; null of a number")
     relative_error: Number = Field(description="of one patient's mean absolute difference: its standard deviation over its mean")
     sentences: tuple[str, ...] = Field(description="the same in words")
 
@@ -62,7 +62,7 @@ class PredictionSets(Part):
 
     level: Number = Field(description="the probability with which the right class is in the set, in each class")
     column: str = Field(description="column of the cohort table that names sites")
-    calibrated_on: Literal["other patients", "other sites"] = Field(description="whom a patient is compared with")
+    calibrated_on: Literal["other patients", "other sites"] = Field(description="who a patient is compared with")
     n: int = Field(description="patients with a known label")
     answered: int = Field(description="whose set is one class; of a number 0")
     none: int = Field(description="whose set is empty; of a number 0")

@@ -60,7 +60,7 @@ def as_they_are(metrics: Metrics) -> str:
 def no_leakage(metrics: Metrics) -> str:
     """How training and test patients were kept apart, what the model reached on permuted labels, and what warns of a leak."""
     if metrics.design == "external":
-        apart = ["The software refuses a cohort that holds a patient of the run, whom it knows by the scans' hashes."]
+        apart = ["The software refuses a cohort that holds a patient of the run, recognised by the scans' hashes."]
     else:
         apart = [disjoint(metrics)]
     if not all(apart):

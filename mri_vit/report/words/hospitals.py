@@ -46,12 +46,12 @@ def _expected(result: Numbers, found: HospitalNumbers) -> list[str]:
 
 def _calibration(found: HospitalNumbers) -> list[str]:
     named = ((found.slope, "the calibration slope is"), (found.observed_to_expected, "O:E is"))
-    told = [
+    said = [
         f"{words} {interval(one, digits=2)} on average, and {_range(one)} in a new {noun(found.column)}"
         for one, words in named
         if one
     ]
-    return [f"Of probabilities {'; '.join(told)} (1 is ideal)"] if told else []
+    return [f"Of probabilities {'; '.join(said)} (1 is ideal)"] if said else []
 
 
 def _range(pooled: Pooled) -> str:

@@ -1,4 +1,4 @@
-"""Whether patients without a label differ from those on whom a model was judged, in words."""
+"""Whether patients without a label differ from those on which a model was judged, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mri_vit.report.words.notation import adjusted_p, counted, is_defined, numbe
 
 
 def of_run(run: Run, tables: Mapping[str, Mapping[str, pd.DataFrame]], whose: Mapping[str, str]) -> dict[str, Unlabelled]:
-    """By endpoint whose label some patients lack, beside those on whom the model of its card is judged."""
+    """By endpoint whose label some patients lack, beside those on which the model of its card is judged."""
     found = {}
     for endpoint in run.study.endpoints:
         rows = tables.get(endpoint.name, {}).get(whose.get(endpoint.name, ""))

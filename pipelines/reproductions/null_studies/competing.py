@@ -26,7 +26,7 @@ from mri_vit.report.numbers import competing, survival
 
 FEATURES, KNOWING, EFFECT = 20, 4, 0.4
 EVENT_DAYS, OTHER_DAYS, FOLLOWED, WEEK = 700.0, 1200.0, (200.0, 1600.0), 7.0
-OTHERS = 4000  # patients on whom a fold's model is judged without error
+OTHERS = 4000  # patients on which a fold's model is judged without error
 AT_DAYS = np.array([182.0, 364.0, 728.0])  # whole weeks, as the times
 KINDS = {"no signal": (0.0, 0.0), "signal": (EFFECT, 0.0), "signal of the other event alone": (0.0, EFFECT)}
 SIZES = ((82, 3), (240, 5))  # patients and folds

@@ -94,14 +94,16 @@ def survival_study(random: np.random.Generator, n: int, how: str, effect: float)
     return found
 
 
-def concordance_study(random: np.random.Generator, n: int, how: str, told: float) -> dict[str, tuple[float, float, float, bool]]:
+def concordance_study(
+    random: np.random.Generator, n: int, how: str, effect: float
+) -> dict[str, tuple[float, float, float, bool]]:
     """By method, C without and with a risk that adds nothing, its change, and whether the interval of this leaves out 0.
 
-    `told`: how far the age tells survival, and the risk the age; where 0 all is noise.
+    `effect`: of the age on survival, and of the risk on the age; where 0 all is noise.
     """
     sex, age = random.integers(0, 2, n), random.normal(size=n)
     columns = pd.DataFrame({"sex": sex, "age": age, **{name: random.normal(size=n) for name in "abc"}}, dtype=float)
-    risk, hazard = told * age + random.normal(size=n), told * age
+    risk, hazard = effect * age + random.normal(size=n), effect * age
     dies, ends = random.exponential(400 * np.exp(-hazard)), random.uniform(200, 1700, n)
     days, died = np.minimum(dies, ends), dies <= ends
     often = np.full(n, 0.45) if how == "by chance" else expit(-1.7 + 1.2 * sex + 1.2 * died)
@@ -189,11 +191,12 @@ def main(*, studies: Count = 300) -> None:
                 )
                 print(f"    {method}: {'; '.join(words)}", flush=True)
     for n in (100, 300):
-        for how, told in (("by chance", 0.0), ("at random", 0.0), ("by chance", 1.0))[: 3 if n == 100 else 1]:
-            random = np.random.default_rng([n, len(how), int(told)])
-            changes = [concordance_study(random, n, how, told) for _ in range(max(2, studies // 2))]
+        for how, effect in (("by chance", 0.0), ("at random", 0.0), ("by chance", 1.0))[: 3 if n == 100 else 1]:
+            random = np.random.default_rng([n, len(how), int(effect)])
+            changes = [concordance_study(random, n, how, effect) for _ in range(max(2, studies // 2))]
             print(
-                f"{n} patients, missing {how}, the age tells {told}: C without, with, change; interval leaves out 0", flush=True
+                f"{n} patients, missing {how}, effect {effect}: C without, with, change; interval leaves out 0",
+                flush=True,
             )
             for method in changes[0]:
                 without, both, gain, apart = np.mean([one[method] for one in changes], axis=0)
