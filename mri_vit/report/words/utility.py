@@ -7,7 +7,6 @@ from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
 
 from mri_vit.metrics.comparison import Comparison
 from mri_vit.report.numbers import utility
@@ -106,7 +105,7 @@ def _left_out(figures: BenefitFigures) -> Iterator[str]:
             yield f"The mean difference from {other} also leaves out thresholds {_ranges(at, more)}."
 
 
-def _ranges(thresholds: Float[np.ndarray, " t"], those: Bool[np.ndarray, " t"]) -> str:
+def _ranges(thresholds: np.ndarray, those: np.ndarray) -> str:
     """Where in the range some thresholds lie: at risks of 10 to 12 % and at a risk of 30 %."""
     return listed([threshold_range(*ends) for ends in utility.parts(thresholds, those)])
 
