@@ -238,7 +238,7 @@ class _Endpoint(Part):
     answer: Answer | None = Field(
         default=None,
         exclude_if=lambda found: found is None,
-        description="set that holds the right class, or the number: 90 % is found, 80 % proved; no key where there is none",
+        description="set that holds the right class, or the number: 90 % is found, proved is less; no key where there is none",
     )
 
 

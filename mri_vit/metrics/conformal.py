@@ -138,7 +138,7 @@ def cross_conformal_p(
     patients of its own test fold, so that scales of folds need not agree.
     Formula: p_y = (1 + sum over f of #{c of class y in fold f: s_cy <= s_fy}) / (1 + number of class y).
     Assumption: the new patients are exchangeable with those of each class. At most 2 a + 2 (1 - a) (F - 1) / (n + F) of
-    the sets lack the right class, a `ALPHA`, F the folds of a repeat, n the patients of the class: 27 % with 100 in five folds.
+    the sets lack the right class, a `ALPHA`, F the folds of one repeat, n the patients of the class: 27 % with 100 in five folds.
     In simulations about a or fewer do, also over the folds of several repeats.
     Source: Vovk 2015, doi:10.1007/s10472-013-9368-4; Vovk & Wang 2020, doi:10.1093/biomet/asaa027, for the factor of 2.
     `calibration`: by fold and class, the out-of-fold scores of the class for patients of it.

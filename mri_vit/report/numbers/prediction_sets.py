@@ -28,8 +28,6 @@ from mri_vit.settings.schema import Endpoint
 MIN_SITE = 10  # patients of a site: of fewer not one set in ten can miss
 CALLS = ("negative", "positive")
 
-MIN_SHARING = 10  # patients beyond the first of their site: of two random folds 1 in 1,000 divides no site
-
 
 @dataclass(frozen=True)
 class TooFew:

@@ -25,7 +25,7 @@ class EveryControl(Part):
     """A model against all controls: not inferior where it is not inferior to each."""
 
     compared: tuple[str, ...] = Field(description="controls that it could be compared with")
-    left_out: tuple[str, ...] = Field(description="controls from which no difference could be computed")
+    left_out: tuple[str, ...] = Field(description="controls that could not be judged or compared")
     least: str = Field(description="the control with the largest p")
     p: Number = Field(description="one-sided p of non-inferiority to `least`, not adjusted")
     p_adjusted: Number = Field(description="`p`, adjusted by Holm's method over endpoints and compared models")

@@ -17,7 +17,7 @@ from mri_vit.report.words.answering import bearing, of_training
 from mri_vit.report.words.answers_on_patients import counts
 from mri_vit.report.words.answers_on_training import clusters, disjoint, versions
 from mri_vit.report.words.methods_section import measure_sentences
-from mri_vit.report.words.notation import counted, escape, listed
+from mri_vit.report.words.notation import counted, escape, is_defined, listed
 from mri_vit.report.words.references import without_citations
 from mri_vit.report.words.run_facts import Facts
 from mri_vit.report.words.utility import UNNAMED
@@ -100,7 +100,7 @@ def indeterminate(metrics: Metrics) -> str:
         f"{escape(name)}, {escape(model)}: {escape(found.sentences[0])}"
         for name, models in metrics.prediction_sets.items()
         for model, found in models.items()
-        if found.classes
+        if not is_defined(found.reach)
     ]
     return " ".join([scored, *sets])
 

@@ -264,7 +264,7 @@ def _answer(measured: AddedValueFigures, analysis: CoxComparison, kind: Kind, co
 
 def _concordances(analysis: CoxComparison, complete: CompleteCases | None) -> str:
     of = f"Harrell's C of the {complete.n} patients with every covariate" if complete else "Harrell's C"
-    if not is_defined(analysis.c_both.value):
+    if not is_defined(analysis.c_both.low) or not is_defined(analysis.gain.low):
         return f"{of} cannot be estimated."
     return (
         f"{of}, out of fold, is {interval(analysis.c_without)} with the covariates, {interval(analysis.c_alone)} with the "
@@ -277,7 +277,7 @@ def _beside(control: str, attempt: RiskTest | str) -> str:
     if isinstance(attempt, str):
         return f"Adjusted for {risk} as well: not tested, because {attempt}."
     numbers = f"hazard ratio {hazard_ratio_in_words(attempt.hazard_ratio)}, {p_value(attempt.test.p)}"
-    claims = {"better": "it still adds", "worse": "patients with a higher risk live longer"}
+    claims = {"better": "it still adds", "worse": "a higher risk then goes with later events"}
     claim = claims.get(of_added_value(attempt.hazard_ratio.value, attempt.test.p), "there is no evidence that it adds")
     return f"Adjusted for {risk} as well, {claim}: {numbers}."
 
@@ -285,7 +285,7 @@ def _beside(control: str, attempt: RiskTest | str) -> str:
 def _reverse(measured: AddedValueFigures, analysis: CoxComparison) -> str:
     p = measured.adjusted_p["covariates"]
     claim = "The covariates add to the risk" if p <= ALPHA else "No evidence that the covariates add to the risk"
-    change_of_c = f"; they change C by {gain_of_c(analysis.gain_reverse)}" if is_defined(analysis.gain_reverse.value) else ""
+    change_of_c = f"; they change C by {gain_of_c(analysis.gain_reverse)}" if is_defined(analysis.gain_reverse.low) else ""
     return f"{claim}: {chi_squared(analysis.reverse)}, {adjusted_p(p)}{change_of_c}."
 
 

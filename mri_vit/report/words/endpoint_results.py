@@ -93,7 +93,7 @@ def net_benefits(metrics: Metrics, name: str) -> str:
         return ""
     figures = [
         f"{one.model}{f' within {one.days:.0f} days' if is_defined(one.days) else ''} {per_hundred(one.mean[BEST])} "
-        f"({WORTH[one.verdict_kind]})"
+        f"({WORTH[one.verdict_kind]}{', where it is defined' * bool(one.undefined.get(BEST))})"
         for one in found
     ]
     return (
@@ -184,7 +184,7 @@ def _sets(metrics: Metrics) -> Lines:
     for name, models in metrics.prediction_sets.items():
         weak = _not_better(metrics, name)
         figures = [f"{model}{UNPROVEN * (model in weak)} {_set_figures(found)}" for model, found in models.items()]
-        of_classes = any(found.classes for found in models.values())
+        of_classes = not any(is_defined(found.reach) for found in models.values())
         held = (
             "sets with a coverage of 90 % in each class hold one class alone"
             if of_classes
@@ -194,7 +194,7 @@ def _sets(metrics: Metrics) -> Lines:
 
 
 def _set_figures(found: PredictionSets) -> str:
-    if found.classes:
+    if not is_defined(found.reach):
         return f"for {found.answered} of {counted(found.n, 'patient')}, right in {found.right}"
     form = "a factor of {:.3g}" if found.times else "± {:.3g}"
     return f"{form.format(found.reach)}, by the training patients' mean {form.format(found.reach_without_skill)}"

@@ -93,7 +93,7 @@ def _against_every_control(model: str, compared: Compared, p_adjusted: float, ma
     claim = f"{model} is not inferior to {listed(list(compared.p))} by more than {margin:g}"
     words = f"{claim if shown else f'Not shown that {claim}'} (least clear for {least}, one-sided {adjusted_p(p_adjusted)})"
     if compared.left_out:
-        words += f"; not compared with {listed(list(compared.left_out))}, of which no difference could be computed"
+        words += f"; not compared with {listed(list(compared.left_out))}, which could not be judged or compared"
     return EveryControl(
         compared=tuple(compared.p),
         left_out=compared.left_out,

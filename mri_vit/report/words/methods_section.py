@@ -187,7 +187,7 @@ def _keys(metrics: Metrics) -> set[str]:
     keys |= {f"hospitals:{key}" for key in ("clustered", "pooled") if any(getattr(found, key) for found in by_hospital)}
     keys |= {"margins:every control" for of in metrics.margins.values() for found in of.values() if found.every_control}
     for sets in (found for models in metrics.prediction_sets.values() for found in models.values()):
-        keys.add("prediction_sets:classes" if sets.classes else "prediction_sets:numbers")
+        keys.add("prediction_sets:numbers" if is_known(sets.reach) else "prediction_sets:classes")
         keys |= {f"prediction_sets:{sets.calibrated_on}" for site in sets.sites if is_known(site.p)}
     keys |= {f"hospitals:{found.unseen}" for found in by_hospital if found.pooled}
     for name, _, result in run_facts.results(metrics):

@@ -23,7 +23,18 @@ from mri_vit.report.verdicts import (
 )
 from mri_vit.report.words import of_kind
 from mri_vit.report.words.endpoint_results import less_within
-from mri_vit.report.words.notation import CHANCE_TESTS, adjusted_p, ends, interval, is_known, listed, number, p_value, signed
+from mri_vit.report.words.notation import (
+    CHANCE_TESTS,
+    adjusted_p,
+    ends,
+    interval,
+    is_defined,
+    is_known,
+    listed,
+    number,
+    p_value,
+    signed,
+)
 from mri_vit.settings.recipe import CLINICAL, INTENSITY, SITE, SLICES, VOLUME
 
 # Parker et al. 2007, doi:10.1186/1471-2105-8-326: without a signal, cross-validated scores fall below 0.5 more than by chance.
@@ -145,7 +156,7 @@ def probabilities(result: Numbers, verdict: Verdict) -> str | None:
     if verdict.kind == "undefined":
         return None
     words = of_kind.of_result(result)
-    if not (scaled := words.scaled(result)) or not is_known(scaled):
+    if not (scaled := words.scaled(result)) or not is_known(scaled) or not is_defined(scaled.low):
         return None
     what, same, figures = words.predicted, words.same, f"{words.gain()} {interval(scaled, digits=2)}"
     if scaled.low > 0:

@@ -308,7 +308,7 @@ def error_in_words(result: PatientResult) -> str:
     """How wrong the score is beside the others'."""
     if not is_defined(result.error):
         return "–"
-    return f"Ranked wrongly against {result.wrong:g} of {result.pairs} other patients"
+    return f"Ranked wrongly in {result.wrong:g} of {result.pairs} comparisons with other patients"
 
 
 def failures_sentence(failures: Worst, verdict: Kind) -> str:

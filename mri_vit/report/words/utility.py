@@ -80,7 +80,8 @@ def _sentences(figures: BenefitFigures, kind: Kind, leaks: bool, competes: bool)
     if leaks:
         return [f"Acting on {figures.model} {whole}{by}: labels may leak, so nothing is claimed."]
     if kind == "undefined":
-        return [f"Acting on {figures.model} {whole}{by} has no net benefit: too few were followed so long, or nothing varies."]
+        why = "too few were followed so long, or nothing varies"
+        return [f"The net benefit of acting on {figures.model} {whole}{by} cannot be computed: {why}.", *_left_out(figures)]
     acting = f"Acting on {figures.model} {_ranges(at, ~np.isin(at, undefined))}{by}"
     than = "on average than acting on all patients or on none, whichever is better"
     worth = f"{per_hundred(figures.mean[BEST])} true positives per 100 patients, at no more false alarms"

@@ -687,7 +687,7 @@ def test_results_have_one_line_for_each_endpoint_and_measure():
     clustered = {"value": 0.71, "low": 0.6, "high": 0.8, "sites": 6, "n": 51, "ratio": 1.2, "usual": {"low": 0.61, "high": 0.79}}
     hospital = {"column": "site", "known": 6, "unseen": None, "clustered": clustered, "sentences": ["One.", "Two."]}
     test = {"other": "clinical", "claim": "not inferior", "sentence": "One", "difference": 0.017, "low": 0.004, "high": 0.03}
-    sets = {"calibrated_on": "other patients", "n": 51, "classes": [{"name": "negative"}], "sentences": ["First."]}
+    sets = {"calibrated_on": "other patients", "n": 51, "classes": [], "reach": None, "sentences": ["First."]}
     metrics = made_up(
         utility={"least": 0.1, "most": 0.4, "endpoints": {"mgmt": over}, "left_out": {}},
         hospitals={"mgmt": {"vit": hospital}},
