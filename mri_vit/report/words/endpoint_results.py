@@ -148,7 +148,7 @@ def _margins(metrics: Metrics) -> Lines:
                 for claim, words in CLAIMED.items()
                 if any(test.claim == claim for test in found.tests)
             ]
-            every = [found.every_control.sentence.replace("Not shown", "not shown")] if found.every_control else []
+            every = [found.every_control.sentence.replace("Non-inferiority", "non-inferiority")] if found.every_control else []
             yield name, f"margin {metrics.margin:g}: {model} is {'; '.join([*claims, *every])}"
 
 

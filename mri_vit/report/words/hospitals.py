@@ -93,4 +93,5 @@ def noun(column: str) -> str:
 
 
 def _rarer(result: Numbers) -> str:
-    return of_kind.of_result(result).labels.rarer
+    competes = getattr(result, "others", None) is not None
+    return "patients with the event" if competes else of_kind.of_result(result).labels.rarer

@@ -98,7 +98,7 @@ def absent_sets(absent: Absent) -> str:
     """Why there are no sets."""
     if absent is None:
         return CENSORED
-    of = f" of {absent.name}" if absent.name else ""
+    of = f" of the class {absent.name}" if absent.name else ""
     return (
         f"No sets with a guarantee: there {'is' if absent.n == 1 else 'are'} {counted(absent.n, 'patient')}{of} to compare with, "
         f"and {absent.needed} are needed before anything can be ruled out nine times in ten."

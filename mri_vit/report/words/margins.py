@@ -26,7 +26,7 @@ CLAIMS: Mapping[Claim, str] = {
     "equivalent": "{model} and {other} are equivalent within ±{margin:g}",
     "not inferior": "{model} is not inferior to {other} by more than {margin:g}",
     "inferior": "{model} is inferior to {other} by more than {margin:g}",
-    "open": "Not shown that {model} is not inferior to {other} by more than {margin:g}",
+    "open": "Non-inferiority of {model} to {other} is not shown (margin {margin:g})",
 }
 
 
@@ -90,8 +90,9 @@ def _tested(model: str, other: str, test: Comparison, margin: float, of_other: V
 def _against_every_control(model: str, compared: Compared, p_adjusted: float, margin: float) -> EveryControl:
     least, p = max(compared.p.items(), key=lambda pair: pair[1])
     shown = p_adjusted <= ONE_SIDED
-    claim = f"{model} is not inferior to {listed(list(compared.p))} by more than {margin:g}"
-    words = f"{claim if shown else f'Not shown that {claim}'} (least clear for {least}, one-sided {adjusted_p(p_adjusted)})"
+    form, others = CLAIMS["not inferior" if shown else "open"], listed(list(compared.p))
+    claim = form.format(model=model, other=others, margin=margin)
+    words = f"{claim}; least clear for {least}, one-sided {adjusted_p(p_adjusted)}"
     if compared.left_out:
         words += f"; not compared with {listed(list(compared.left_out))}, which could not be judged or compared"
     return EveryControl(

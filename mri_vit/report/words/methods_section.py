@@ -138,9 +138,9 @@ MEASURE_SENTENCES = {
     "hospitals, with as many degrees of freedom less one [@obuchowski,cameron].",
     "hospitals:left out": "Each hospital was predicted by models that were trained on none of its patients (internal–external "
     "validation [@debray]).",
-    "hospitals:pooled": "Judged figures were pooled on the arcsine scale, slopes as they are, O:E as logarithms, by random "
-    "effects (REML) with Hartung and Knapp's interval [@hartung]; the 95 % prediction interval of a further hospital is over the "
-    "confidence distribution of the standard deviation between hospitals [@nagashima].",
+    "hospitals:pooled": "Figures of patients' mean scores were pooled on the arcsine scale, slopes as they are, O:E as "
+    "logarithms, by random effects (REML) with Hartung and Knapp's interval [@hartung]; the 95 % prediction interval of a "
+    "further hospital is over the confidence distribution of the standard deviation between hospitals [@nagashima].",
     "margins": "A model is not inferior to another where the 95 % interval of their paired difference lies above minus the "
     "study's margin, and equivalent where it lies within the margin either side [@schuirmann,piaggio].",
     "margins:every control": "Non-inferiority to all controls is by the largest p, adjusted over endpoints and models [@holm].",
